@@ -1,0 +1,172 @@
+//! Frames: how messages and log bytes lie on the wire.
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{AttemptRef, FRAME_BYTES_MAX};
+
+/// The byte after the length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum FrameKind {
+    Message = 0,
+    Log = 1,
+}
+
+/// A piece of an attempt's output, as the agent's spool holds it from `offset` on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogChunk {
+    pub attempt: AttemptRef,
+    pub offset: u64,
+    /// True with the last chunk: the attempt has ended and its spool is complete.
+    pub last: bool,
+    pub bytes: Vec<u8>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Frame<M> {
+    Message(M),
+    Log(LogChunk),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum FrameError {
+    #[error("the peer announced a frame of {0} bytes; the limit is {FRAME_BYTES_MAX}")]
+    TooLarge(usize),
+    #[error("the peer sent a frame of unknown kind {0}")]
+    UnknownKind(u8),
+    #[error("the peer sent a message that cannot be read: {0}")]
+    Message(#[from] serde_json::Error),
+    #[error("the peer sent a log frame that is too short")]
+    ShortLog,
+}
+
+const LOG_HEADER_BYTES: usize = 8 + 4 + 8 + 1;
+
+/// Appends one message as a frame.
+pub fn encode_message<M: Serialize>(message: &M, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    out.push(FrameKind::Message as u8);
+    serde_json::to_writer(&mut *out, message).unwrap_or_else(|e| unreachable!("messages always serialise: {e}"));
+    close(start, out);
+}
+
+/// Appends one piece of log as a frame.
+pub fn encode_log(chunk: &LogChunk, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    out.push(FrameKind::Log as u8);
+    out.extend_from_slice(&chunk.attempt.job.to_be_bytes());
+    out.extend_from_slice(&chunk.attempt.attempt.to_be_bytes());
+    out.extend_from_slice(&chunk.offset.to_be_bytes());
+    out.push(u8::from(chunk.last));
+    out.extend_from_slice(&chunk.bytes);
+    close(start, out);
+}
+
+fn close(start: usize, out: &mut [u8]) {
+    let length = out.len() - start - 4;
+    debug_assert!(length <= FRAME_BYTES_MAX, "frame over the limit");
+    out[start..start + 4].copy_from_slice(&(length as u32).to_be_bytes());
+}
+
+/// Collects bytes and gives back whole frames.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    buffer: Vec<u8>,
+    read: usize,
+}
+
+impl Decoder {
+    pub fn feed(&mut self, bytes: &[u8]) {
+        if self.read > 0 && self.read == self.buffer.len() {
+            self.buffer.clear();
+            self.read = 0;
+        } else if self.read > 64 * 1024 {
+            self.buffer.drain(..self.read);
+            self.read = 0;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole frame, if one has arrived.
+    pub fn next<M: DeserializeOwned>(&mut self) -> Result<Option<Frame<M>>, FrameError> {
+        let rest = &self.buffer[self.read..];
+        let Some(head) = rest.first_chunk::<4>() else { return Ok(None) };
+        let length = u32::from_be_bytes(*head) as usize;
+        if length == 0 || length > FRAME_BYTES_MAX {
+            return Err(FrameError::TooLarge(length));
+        }
+        let Some(body) = rest.get(4..4 + length) else { return Ok(None) };
+        let frame = match body[0] {
+            k if k == FrameKind::Message as u8 => Frame::Message(serde_json::from_slice(&body[1..])?),
+            k if k == FrameKind::Log as u8 => Frame::Log(log_chunk(&body[1..])?),
+            other => return Err(FrameError::UnknownKind(other)),
+        };
+        self.read += 4 + length;
+        Ok(Some(frame))
+    }
+}
+
+fn log_chunk(body: &[u8]) -> Result<LogChunk, FrameError> {
+    if body.len() < LOG_HEADER_BYTES {
+        return Err(FrameError::ShortLog);
+    }
+    let (job, rest) = body.split_at(8);
+    let (attempt, rest) = rest.split_at(4);
+    let (offset, rest) = rest.split_at(8);
+    let be64 = |b: &[u8]| b.iter().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
+    Ok(LogChunk {
+        attempt: AttemptRef { job: be64(job), attempt: be64(attempt) as u32 },
+        offset: be64(offset),
+        last: rest[0] != 0,
+        bytes: rest[1..].to_vec(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Down, Up};
+
+    #[test]
+    fn frames_survive_any_split() {
+        let chunk = LogChunk {
+            attempt: AttemptRef { job: 7, attempt: 2 },
+            offset: 1 << 40,
+            last: true,
+            bytes: b"hello\n".to_vec(),
+        };
+        let mut wire = Vec::new();
+        encode_message(&Up::Heartbeat { sent_boot_ms: 9 }, &mut wire);
+        encode_log(&chunk, &mut wire);
+        for cut in 0..wire.len() {
+            let mut decoder = Decoder::default();
+            let mut seen = Vec::new();
+            for part in [&wire[..cut], &wire[cut..]] {
+                decoder.feed(part);
+                while let Some(frame) = decoder.next::<Up>().unwrap() {
+                    seen.push(frame);
+                }
+            }
+            assert_eq!(
+                seen,
+                vec![Frame::Message(Up::Heartbeat { sent_boot_ms: 9 }), Frame::Log(chunk.clone())],
+                "cut at {cut}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_frame_over_the_limit_is_refused() {
+        let mut decoder = Decoder::default();
+        decoder.feed(&u32::MAX.to_be_bytes());
+        assert!(matches!(decoder.next::<Down>(), Err(FrameError::TooLarge(_))));
+    }
+
+    #[test]
+    fn an_unknown_field_is_ignored() {
+        let read: Down = serde_json::from_str(r#"{"type":"refused","reason":"no","later":1}"#).unwrap();
+        assert_eq!(read, Down::Refused { reason: "no".into() });
+    }
+}

@@ -1,0 +1,25 @@
+//! The words that pass between the control plane and a node's agent, and how they are framed.
+//!
+//! The agent dials the server's one port over TLS with the ALPN name [`ALPN`]. After that both sides send
+//! frames: a big-endian `u32` length, one byte that says what follows ([`FrameKind`]), and the body.
+//! Messages are JSON, so that a newer side may add a field an older one ignores; log bytes are raw.
+//!
+//! This crate never does I/O: it turns bytes into messages and back.
+
+mod frame;
+mod messages;
+
+pub use frame::{Decoder, Frame, FrameError, FrameKind, LogChunk, encode_log, encode_message};
+pub use messages::*;
+
+/// The version both sides state in their first message. An unknown major version is refused in words.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// The ALPN name by which the server tells an agent's connection from HTTP on the same port.
+pub const ALPN: &[u8] = b"neap-agent/1";
+
+/// No frame is larger than this; a peer that announces more is cut off.
+pub const FRAME_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Log bytes are shipped in chunks no larger than this.
+pub const LOG_CHUNK_BYTES_MAX: usize = 256 * 1024;

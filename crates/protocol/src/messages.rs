@@ -1,0 +1,217 @@
+//! The messages themselves. Field names are the wire format: rename nothing, add with `#[serde(default)]`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// One execution of a job. `job` and `attempt` are the control plane's dense ids; `name` is for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct AttemptRef {
+    pub job: u64,
+    pub attempt: u32,
+}
+
+impl std::fmt::Display for AttemptRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.job, self.attempt)
+    }
+}
+
+/// Agent to control plane.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Up {
+    /// First message of a node that has no certificate yet. Answered by [`Down::Joined`].
+    Join { protocol: u32, node: u64, token: String, csr_pem: String },
+    /// First message of a node that has one (in the TLS handshake), and the next after [`Down::Joined`].
+    /// States everything the node knows, so that a control plane that returns can carry on.
+    Hello { protocol: u32, node: u64, facts: NodeFacts, attempts: Vec<KnownAttempt> },
+    /// Renews the node's lease. `sent_boot_ms` is the agent's boot-time clock when it was sent, and comes
+    /// back in [`Down::LeaseRenewed`]: the agent counts its lease from there.
+    Heartbeat { sent_boot_ms: u64 },
+    /// What became of an attempt. Numbered from 1 within the attempt, and resent until acknowledged.
+    Report { attempt: AttemptRef, number: u64, body: Report },
+    /// Asks for a fresh certificate before the old one ends. Answered by [`Down::Joined`].
+    Renew { csr_pem: String },
+}
+
+/// What a node finds out about itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeFacts {
+    pub hostname: String,
+    pub agent_version: String,
+    pub pid: u32,
+    /// What the node can truly give, after min(size, machine).
+    pub cpus_milli: u32,
+    pub memory_mb: u64,
+    pub gpus: u32,
+    /// What separates attempts from each other and from the machine, each as a short word:
+    /// `user`, `cgroup-v1`, `cgroup-v2`, `pid-namespace`, `mount-namespace`, …
+    #[serde(default)]
+    pub isolation: Vec<String>,
+    /// What is missing, each as a sentence.
+    #[serde(default)]
+    pub isolation_missing: Vec<String>,
+}
+
+/// An attempt that the agent still has a folder for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KnownAttempt {
+    pub attempt: AttemptRef,
+    /// The highest report number the agent has made for it.
+    pub last_report: u64,
+    pub running: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum Report {
+    /// The user's process runs. `properties` go into the job's properties (isolation, limits, interpreter).
+    Started { properties: BTreeMap<String, String> },
+    /// The process has ended and outputs are on their way.
+    Finalizing,
+    /// Over: outputs and log are with the control plane (or could not be brought there: then `exit` says so).
+    Ended { exit: Exit },
+}
+
+/// How an attempt ended, told apart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "how", rename_all = "snake_case")]
+pub enum Exit {
+    Success,
+    Code {
+        code: i32,
+    },
+    Signal {
+        signal: i32,
+    },
+    /// The kernel ended it for memory; the limit in force is stated.
+    OutOfMemory {
+        limit_mb: u64,
+    },
+    /// `limits.timeout` passed.
+    Timeout,
+    /// Stopped because the control plane said so.
+    Stopped,
+    /// The node could not renew its lease.
+    LeaseLost,
+    /// It never ran: code, inputs or environment could not be brought in place.
+    PrepareFailed {
+        class: FailureClass,
+        message: String,
+    },
+    /// It ran well, but its outputs or log could not be stored.
+    FinalizeFailed {
+        message: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureClass {
+    InputData,
+    Environment,
+    System,
+}
+
+/// Control plane to agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Down {
+    /// A fresh client certificate (PEM chain); the agent keeps it with its key, 0600.
+    Joined { certificate_pem: String, not_after_unix_s: u64 },
+    /// Answer to [`Up::Hello`].
+    Welcome { lease_ttl_ms: u64, heartbeat_ms: u64 },
+    /// The node may not come in (unknown, gone, wrong version). The agent ends its attempts and itself.
+    Refused { reason: String },
+    LeaseRenewed { sent_boot_ms: u64 },
+    Start { attempt: AttemptRef, spec: Box<AttemptSpec> },
+    /// Ask the process to end (SIGTERM), then end it (SIGKILL) after the grace. For an attempt that already
+    /// ended this is answered by its last report again; an unknown one by `Ended { Stopped }`.
+    Stop { attempt: AttemptRef, grace_ms: u64 },
+    /// Durable: the agent need not send this report, nor an earlier one, again.
+    ReportAcknowledged { attempt: AttemptRef, number: u64 },
+    /// Every byte before `offset` of this attempt's log is stored.
+    LogAcknowledged { attempt: AttemptRef, offset: u64 },
+    /// This attempt is no longer this node's: end it at once, delete its folder, report nothing.
+    Forget { attempt: AttemptRef },
+    /// End all attempts after the grace, then end the agent.
+    Leave { grace_ms: u64 },
+}
+
+/// Everything an agent needs to run one attempt. Paths inside the node are the agent's own choice.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AttemptSpec {
+    pub job_name: String,
+    pub experiment: String,
+    /// The user's command line, with `${{inputs.x}}` and `${{outputs.y}}` still in it; run by `/bin/bash -c`
+    /// (`/bin/sh` where there is no bash).
+    pub command: String,
+    #[serde(default)]
+    pub environment_variables: BTreeMap<String, String>,
+    #[serde(default)]
+    pub code: Option<BlobFolder>,
+    #[serde(default)]
+    pub inputs: BTreeMap<String, Input>,
+    #[serde(default)]
+    pub outputs: BTreeMap<String, Output>,
+    /// Where `./outputs` and `./logs` of the working folder go when the process has ended.
+    pub artifacts: BlobFolder,
+    #[serde(default)]
+    pub timeout_ms: Option<u64>,
+    pub limits: Limits,
+    pub isolation: Isolation,
+    /// The image the job asked for, to be named in the log when it is not used.
+    #[serde(default)]
+    pub image: Option<String>,
+    /// The conda or pip specification the job asked for, as text.
+    #[serde(default)]
+    pub packages: Option<String>,
+    /// Stdout and stderr together are kept up to this many bytes: head and tail, with the gap stated.
+    pub log_bytes_max: u64,
+    /// Lines that the log begins with (differences from what was asked for).
+    #[serde(default)]
+    pub preamble: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Isolation {
+    /// As much as the node has.
+    Full,
+    /// A process group and nothing else (for trusted, very short work).
+    Off,
+}
+
+/// Hard limits of one attempt. Zero means the node's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    pub cpus_milli: u32,
+    pub memory_mb: u64,
+    pub gpus: u32,
+}
+
+/// A folder of blobs behind a directory-scoped SAS: `{url}/{relative path}?{sas}`.
+/// Listing: `{container_url}?restype=container&comp=list&prefix={prefix}&{sas}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlobFolder {
+    pub container_url: String,
+    /// Without a leading slash; with a trailing one when it names a folder, without when it names one blob.
+    pub prefix: String,
+    pub sas: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Input {
+    Literal { value: String },
+    File { at: BlobFolder },
+    Folder { at: BlobFolder },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Output {
+    File { at: BlobFolder },
+    Folder { at: BlobFolder },
+}

@@ -1,0 +1,47 @@
+# Everything a person or a CI machine types. Each target prepares what it needs and can be run again.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help build demo test test-rust test-clients lint bench setup setup-test
+
+# Which black-box tests to run, e.g. make test-clients TESTS='test_sdk_jobs.py -k stream'
+TESTS ?=
+DEV := target/debug/neap
+RELEASE := target/release/neap
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "  make %-13s %s\n", $$1, $$2 }'
+
+build: setup ## the neap program, optimised: target/release/neap
+	cargo build --release --locked -p neap-cli
+
+demo: build ## the whole story on this machine: a cluster rises from zero, trains, and falls back
+	NEAP_BIN=$(CURDIR)/$(RELEASE) scripts/demo.sh
+
+test: setup-test test-rust test-clients ## unit, property and CLI tests, then the real clients against the real server
+	@echo "make test: everything passed"
+
+test-rust: setup ## only the tests written in Rust
+	@if command -v cargo-nextest >/dev/null 2>&1; then \
+	  cargo nextest run --workspace --locked; \
+	else \
+	  cargo test --workspace --locked --quiet; \
+	fi
+
+test-clients: setup-test ## only the black-box suites (TESTS= chooses some)
+	cargo build --locked -p neap-cli
+	cd tests && NEAP_BIN=$${NEAP_BIN:-$(CURDIR)/$(DEV)} ../.venv-test/sdk/bin/python -m pytest $(TESTS)
+
+lint: setup ## formatting and clippy, warnings are errors
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	@for script in scripts/*.sh .ci/run; do bash -n "$$script"; done
+
+bench: build ## the figures of README, beside the bare process-spawn rate of this machine
+	NEAP_BIN=$(CURDIR)/$(RELEASE) bench/run.sh
+
+setup:
+	@scripts/setup.sh build
+
+setup-test:
+	@scripts/setup.sh test

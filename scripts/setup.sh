@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Prepares what a Makefile target needs and says what it does; with nothing to do it says so and takes about a second.
+#
+#   scripts/setup.sh build    the Rust toolchain, a C compiler, python3
+#   scripts/setup.sh test     the above, and the real clients that the black-box suites drive (under .venv-test/ and tests/npm/)
+#
+# It never touches anything outside the checkout, but for Debian packages that are missing, and those only as root.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+say() { printf 'setup: %s\n' "$*"; }
+die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+# Says which programs are missing as Debian packages, and installs them where that is allowed.
+need_programs() {
+  local missing=() pair
+  for pair in "$@"; do
+    command -v "${pair%%:*}" >/dev/null 2>&1 || missing+=("${pair#*:}")
+  done
+  [ "${#missing[@]}" -eq 0 ] && return 0
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+    say "installing Debian packages: ${missing[*]}"
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  else
+    die "missing: ${missing[*]}. Install them (Debian: apt-get install ${missing[*]}) and run this again."
+  fi
+}
+
+need_rust() {
+  [ -f "${CARGO_HOME:-$HOME/.cargo}/env" ] && . "${CARGO_HOME:-$HOME/.cargo}/env"
+  command -v cargo >/dev/null 2>&1 || die "cargo is missing: install Rust with rustup; the version is in rust-toolchain.toml."
+  if command -v rustup >/dev/null 2>&1; then
+    local channel
+    channel=$(sed -n 's/^channel *= *"\(.*\)"/\1/p' rust-toolchain.toml)
+    if ! rustup toolchain list | grep -q "^$channel"; then
+      say "installing the Rust toolchain $channel"
+      rustup toolchain install "$channel" --profile minimal --component rustfmt --component clippy
+    fi
+  fi
+}
+
+# The requirement file and this interpreter's version decide whether an environment is up to date.
+stamp_of() { { cat "$1"; "$python" --version; } | sha256sum | cut -d' ' -f1; }
+
+need_uv() {
+  [ -x .venv-test/uv/bin/uv ] && return 0
+  say "making .venv-test/uv (the installer of the other environments)"
+  rm -rf .venv-test/uv
+  "$python" -m venv .venv-test/uv || die "python3 cannot make virtual environments (Debian: apt-get install python3-venv)."
+  .venv-test/uv/bin/python -m pip install --quiet --disable-pip-version-check 'uv==0.13.7' \
+    || .venv-test/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
+}
+
+# One environment per client: their dependencies do not agree with each other.
+need_venv() {
+  local name=$1 file="tests/requirements/$1.txt" home=".venv-test/$1" want
+  want=$(stamp_of "$file")
+  if [ -f "$home/.stamp" ] && [ "$(cat "$home/.stamp")" = "$want" ]; then return 0; fi
+  need_uv
+  say "installing $home from $file"
+  [ -x "$home/bin/python" ] || .venv-test/uv/bin/uv venv --quiet --python "$python" "$home"
+  .venv-test/uv/bin/uv pip sync --quiet --python "$home/bin/python" "$file"
+  echo "$want" > "$home/.stamp"
+}
+
+need_npm_client() {
+  local home=tests/npm want
+  want=$(cat "$home/package.json" "$home/package-lock.json" | sha256sum | cut -d' ' -f1)
+  if [ -f "$home/node_modules/.stamp" ] && [ "$(cat "$home/node_modules/.stamp")" = "$want" ]; then return 0; fi
+  say "installing the npm client in $home"
+  (cd "$home" && npm ci --silent --no-audit --no-fund)
+  echo "$want" > "$home/node_modules/.stamp"
+}
+
+mode=${1:-test}
+need_programs cc:gcc make:make python3:python3
+need_rust
+python=$(command -v python3)
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' || die "python3 is older than 3.9: the Azure SDK needs a newer one."
+case $mode in
+  build) ;;
+  test)
+    need_programs node:nodejs npm:npm
+    for name in sdk sdk-older mgmt mgmt-older az; do need_venv "$name"; done
+    need_npm_client
+    command -v cargo-nextest >/dev/null 2>&1 || say "cargo-nextest is not installed: the Rust tests run under 'cargo test' instead."
+    ;;
+  *) die "unknown mode '$mode': build or test." ;;
+esac
+say "ready ($mode)"

@@ -76,7 +76,7 @@ mode=${1:-test}
 need_programs cc:gcc make:make python3:python3
 need_rust
 python=$(command -v python3)
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' || die "python3 is older than 3.9: the Azure SDK needs a newer one."
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "python3 is older than 3.10: the Azure SDK needs a newer one."
 case $mode in
   build) ;;
   test)

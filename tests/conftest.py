@@ -63,7 +63,7 @@ def own_server(mark):
 
     yield make
     for running in made:
-        running.cli("down", check=False, timeout=90)
+        running.cli("down", "--grace", "1", check=False, timeout=90)
         running.assert_nothing_left(mark)
         remove(running.home)
 

@@ -77,7 +77,7 @@ def test_env_in_three_forms(server, form):
 
 def test_without_a_server_it_says_what_to_do(server, tmp_path):
     lost = server.cli("compute", "list", check=False, env={"NEAP_HOME": str(tmp_path / "empty")})
-    assert lost.returncode != 0 and lost.stdout == "" and "neap up" in lost.stderr
+    assert lost.returncode == 4 and lost.stdout == "" and "neap up" in lost.stderr
 
 
 def test_port_zero_means_any_free_port(own_server):
@@ -93,9 +93,9 @@ def test_up_twice_is_refused_or_says_it_is_up(server):
     assert str(server.pid) in again.stdout + again.stderr or "already" in (again.stdout + again.stderr).lower()
 
 
-def test_completions(server):
+def test_completion_scripts(server):
     for shell in ("bash", "zsh", "fish"):
-        assert "neap" in server.cli("completions", shell).stdout
+        assert "neap" in server.cli("completion", shell).stdout
 
 
 # --- computes ---------------------------------------------------------------------------------------------------
@@ -189,22 +189,22 @@ def test_warnings_go_to_stderr(server, names):
 
 
 @pytest.mark.parametrize(
-    "args, code, word",
-    [
-        (["compute", "show", "-n", "not-there"], 3, "not-there"),
-        (["job", "show", "-n", "not-there"], 3, "not-there"),
-        (["compute", "create", "-n", "x", "--type", "amlcompute"], 1, "name"),
-        (["compute", "create", "-n", "abc", "--type", "computeinstance"], 1, "cluster"),
-        (["compute", "create", "-n", "abc", "--type", "amlcompute", "--size", "STANDARD_NOPE"], 1, "STANDARD_NOPE"),
-        (["compute", "create", "-f", "/no/such/file.yml"], 1, "/no/such/file.yml"),
-        (["compute", "nonsense"], 2, "nonsense"),
-        (["compute", "list", "--query", "[?"], 1, "query"),
+    "args, codes, word",
+    [  # 1 refused or failed, 2 wrong usage or file, 3 not found; what is wrong in itself may be seen here or by the server
+        (["compute", "show", "-n", "not-there"], {3}, "not-there"),
+        (["job", "show", "-n", "not-there"], {3}, "not-there"),
+        (["compute", "create", "-n", "x", "--type", "amlcompute"], {1, 2}, "name"),
+        (["compute", "create", "-n", "abc", "--type", "computeinstance"], {1, 2}, "cluster"),
+        (["compute", "create", "-n", "abc", "--type", "amlcompute", "--size", "STANDARD_NOPE"], {1, 2}, "STANDARD_NOPE"),
+        (["compute", "create", "-f", "/no/such/file.yml"], {1, 2}, "/no/such/file.yml"),
+        (["compute", "nonsense"], {2}, "nonsense"),
+        (["compute", "list", "--query", "[?"], {1, 2}, "query"),
     ],
     ids=lambda v: "-".join(v[:2]) if isinstance(v, list) else None,
 )
-def test_exit_codes(server, args, code, word):
+def test_exit_codes(server, args, codes, word):
     done = server.cli(*args, check=False)
-    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    assert done.returncode in codes, (done.returncode, done.stdout, done.stderr)
     assert word.lower() in done.stderr.lower() and done.stdout == ""
 
 

@@ -1,1 +1,65 @@
-//! placeholder
+//! Runs attempts: namespaces, cgroups of both versions, limits, and the certainty that nothing stays behind.
+//!
+//! ```text
+//! agent ──fork──▶ spawner ──fork──▶ supervisor ──exec──▶ the user's command
+//!   └───────────────── socket ───────┘   (one per attempt)
+//! ```
+//!
+//! The only room with `unsafe`; every such block says why it is sound. It is synchronous and knows nothing of
+//! the control plane, of HTTP, or of any runtime: descriptors that become readable are its whole asynchrony.
+
+mod cgroup;
+mod isolate;
+mod launch;
+mod lease;
+mod node;
+mod probe;
+mod spawner;
+mod spool;
+mod supervisor;
+mod sys;
+
+pub use cgroup::{CgroupVersion, NodeCgroup};
+pub use launch::{
+    AttemptLimits, EXIT_FILE, Event, ExitRecord, JOBS_PLACE, Launch, Outcome, PROCESSES_MAX,
+    TIMEOUT_GRACE_MS, View,
+};
+pub use lease::{LEASE_FILE, Lease, boot_ms};
+pub use node::{Detached, ProcessWatch, fence_node, is_alive, spawn_detached, start_time};
+pub use probe::{Capabilities, Machine, machine, probe};
+pub use spawner::{Attempt, Heard, Spawner, SpawnerConfig};
+pub use spool::{HEAD_FILE, SpoolEnd, SpoolReader};
+
+/// First of the users that attempts run as under root. It lies above what systemd and distributions hand out.
+pub const USERS_FROM: u32 = 1_900_000_000;
+/// Slots of a node: attempts that may run on it at once, each with a user of its own.
+pub const SLOTS_MAX: u32 = 256;
+const NODES_WITH_OWN_USERS: u64 = 500_000;
+
+/// The unprivileged user (and group) of an attempt in this slot of this node.
+pub fn attempt_user(node: u64, slot: u32) -> u32 {
+    USERS_FROM + (node % NODES_WITH_OWN_USERS) as u32 * SLOTS_MAX + slot % SLOTS_MAX
+}
+
+/// What can go wrong outside of an attempt; what goes wrong inside one is its [`Outcome`].
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the spawner must be started before any thread, but this process has {threads}")]
+    TooLate { threads: usize },
+    #[error("{doing} (spawner): {source}; the node cannot run attempts and should be replaced")]
+    Spawner { doing: &'static str, source: std::io::Error },
+    #[error("starting {program}: {source}")]
+    Detached { program: String, source: std::io::Error },
+    #[error("watching process {pid}: {source}")]
+    Watch { pid: u32, source: std::io::Error },
+    #[error("node {node}: {left} processes could not be ended; look at them with `ps` and end them by hand")]
+    Unfenced { node: u64, left: usize },
+    #[error("node {node}: its cgroups could not be removed: {source}")]
+    CgroupLeft { node: u64, source: std::io::Error },
+}
+
+/// A bounded pause between two looks at something the kernel gives no notice of.
+fn pause_ms(ms: i64) {
+    let pause = rustix::thread::Timespec { tv_sec: ms / 1000, tv_nsec: ms % 1000 * 1_000_000 };
+    let _ = rustix::thread::nanosleep(&pause);
+}

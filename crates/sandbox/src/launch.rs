@@ -1,0 +1,104 @@
+//! What an attempt is started with, and what is told about it: the words between agent and supervisor.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::spool::SpoolEnd;
+
+/// Name of the file in an attempt's folder that says how it ended.
+pub const EXIT_FILE: &str = "exit.json";
+
+/// The place of an attempt's folders inside the sandbox: `/mnt/azureml/cr/j/<job name>/`.
+pub const JOBS_PLACE: &str = "/mnt/azureml/cr/j";
+
+/// At most this many processes and threads at once in one attempt.
+pub const PROCESSES_MAX: u32 = 8192;
+
+/// After `timeout_ms` a process has this long between SIGTERM and SIGKILL.
+pub const TIMEOUT_GRACE_MS: u64 = 2000;
+
+/// One attempt, ready to run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launch {
+    /// Where spool and exit record go. The user's process cannot see it.
+    pub attempt_dir: PathBuf,
+    /// Run by `bash -c`, or `sh -c` where there is no bash.
+    pub command: String,
+    /// The whole environment.
+    pub env: Vec<(String, String)>,
+    /// The working folder, as the process sees it.
+    pub cwd: PathBuf,
+    pub timeout_ms: Option<u64>,
+    pub log_bytes_max: u64,
+    /// None: a session of its own and nothing else.
+    pub view: Option<View>,
+    /// Chosen by the agent; no two attempts that run at once on a node have the same.
+    pub slot: u32,
+    pub limits: AttemptLimits,
+}
+
+/// What an isolated attempt sees of the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct View {
+    /// The folder that appears at [`JOBS_PLACE`]`/<job name>`.
+    pub work_dir: PathBuf,
+    pub job_name: String,
+    /// The folder that appears as `/tmp`.
+    pub tmp_dir: PathBuf,
+    /// Folders that appear empty.
+    pub hide: Vec<PathBuf>,
+    /// User and group the process gets; only root can give another than its own.
+    pub user: Option<u32>,
+}
+
+/// Hard limits. Zero means none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptLimits {
+    pub cpus_milli: u32,
+    pub memory_mb: u64,
+    pub processes: u32,
+}
+
+/// What a supervisor says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// The user's process runs.
+    Started,
+    /// The head of the spool has this many bytes now.
+    Log { head_bytes: u64 },
+    /// It is over: every process of the attempt is gone and the spool is complete.
+    Ended(ExitRecord),
+}
+
+/// How an attempt ended; also kept as [`EXIT_FILE`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExitRecord {
+    pub outcome: Outcome,
+    pub spool: SpoolEnd,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Exited {
+        code: i32,
+    },
+    Signaled {
+        signal: i32,
+    },
+    OutOfMemory {
+        limit_mb: u64,
+    },
+    TimedOut,
+    Stopped,
+    LeaseLost,
+    /// The agent died, so that nobody was there to be told.
+    AgentLost,
+    /// The sandbox could not be set up; the user's command did not run.
+    NotStarted {
+        step: String,
+        message: String,
+    },
+}

@@ -1,0 +1,346 @@
+//! The spawner: a small single-threaded process that forks supervisors.
+//!
+//! The agent forks it before it has threads or a runtime, since only a single-threaded process may go on
+//! running ordinary code after a fork. Forking it is also cheap: it has touched very little memory.
+
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::cgroup::{NodeCgroup, SlotCgroup};
+use crate::isolate::NAMESPACES;
+use crate::launch::{AttemptLimits, Event, Launch};
+use crate::lease::LeaseReading;
+use crate::probe::Capabilities;
+use crate::supervisor::{self, Inherited};
+use crate::sys::{self, Forked};
+
+const REQUEST_BYTES_MAX: usize = 4096;
+
+/// Whose spawner it is.
+#[derive(Clone, Debug)]
+pub struct SpawnerConfig {
+    pub node_dir: PathBuf,
+    pub installation: String,
+    pub node: u64,
+}
+
+/// The agent's handle on its spawner. When it is dropped, or the agent dies, the spawner ends.
+#[derive(Debug)]
+pub struct Spawner {
+    socket: OwnedFd,
+    pid: u32,
+    capabilities: Capabilities,
+}
+
+#[derive(Serialize, Deserialize)]
+enum Request {
+    /// Fork a supervisor, and give it the descriptor that comes along.
+    Supervise { isolated: bool, slot: u32, limits: AttemptLimits },
+    /// A supervisor was lost: end the processes it has left behind.
+    Sweep,
+}
+
+impl Spawner {
+    /// Forks the spawner. Call it first of all: the process must still be single-threaded.
+    pub fn start(config: &SpawnerConfig) -> Result<Self, Error> {
+        let threads = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
+        if threads > 1 {
+            return Err(Error::TooLate { threads });
+        }
+        let capabilities = crate::probe::probe();
+        let starting = |e: io::Error| Error::Spawner { doing: "starting", source: e };
+        let lease = LeaseReading::open(&config.node_dir).map_err(starting)?;
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(|e| starting(e.into()))?;
+        match sys::fork(0).map_err(starting)? {
+            Forked::Parent(pid) => Ok(Self { socket: ours, pid: pid as u32, capabilities }),
+            Forked::Child => {
+                drop(ours);
+                // A panic must not unwind into the frames of the process this is a copy of.
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    serve(config, &capabilities, &lease, &theirs)
+                }));
+                sys::exit_now(0)
+            }
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// What separates attempts here.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    /// Becomes readable when the spawner has died.
+    pub fn watch(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Starts an attempt. What becomes of it is read from the handle.
+    pub fn launch(&self, launch: &Launch) -> Result<Attempt, Error> {
+        let failed = |e: io::Error| Error::Spawner { doing: "asking for a supervisor", source: e };
+        let (mut ours, theirs) = UnixStream::pair().map_err(failed)?;
+        let request =
+            Request::Supervise { isolated: launch.view.is_some(), slot: launch.slot, limits: launch.limits };
+        self.ask(&request, Some(theirs.as_fd())).map_err(failed)?;
+        drop(theirs);
+        let body = serde_json::to_vec(launch).map_err(|e| failed(e.into()))?;
+        let mut message = Vec::with_capacity(body.len() + 4);
+        message.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        message.extend_from_slice(&body);
+        ours.write_all(&message).map_err(failed)?;
+        ours.set_nonblocking(true).map_err(failed)?;
+        Ok(Attempt { stream: ours, unread: Vec::new() })
+    }
+
+    /// After an attempt's handle was closed from the other side without an [`Event::Ended`]: ends what the
+    /// lost supervisor has left behind.
+    pub fn sweep(&self) -> Result<(), Error> {
+        self.ask(&Request::Sweep, None).map_err(|e| Error::Spawner { doing: "asking for a sweep", source: e })
+    }
+
+    fn ask(&self, request: &Request, with: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let body = serde_json::to_vec(request)?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let fds: Vec<BorrowedFd<'_>> = with.into_iter().collect();
+        if !fds.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(&fds));
+        }
+        rustix::net::sendmsg(&self.socket, &[IoSlice::new(&body)], &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+}
+
+/// An attempt that was started. Dropping it ends the attempt.
+#[derive(Debug)]
+pub struct Attempt {
+    stream: UnixStream,
+    unread: Vec<u8>,
+}
+
+/// What [`Attempt::events`] found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    pub events: Vec<Event>,
+    /// Nothing more will come.
+    pub closed: bool,
+}
+
+impl Attempt {
+    /// Reads without waiting whatever the supervisor has said. The descriptor ([`AsFd`]) becomes readable
+    /// when there is something.
+    pub fn events(&mut self) -> io::Result<Heard> {
+        let mut heard = Heard::default();
+        let mut buffer = [0; 4096];
+        loop {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => heard.closed = true,
+                Ok(n) => {
+                    self.unread.extend_from_slice(&buffer[..n]);
+                    if n == buffer.len() {
+                        continue;
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) if e.kind() == io::ErrorKind::ConnectionReset => heard.closed = true,
+                Err(e) => return Err(e),
+            }
+            break;
+        }
+        while let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
+            heard.events.push(serde_json::from_slice(&self.unread[..end])?);
+            self.unread.drain(..=end);
+        }
+        Ok(heard)
+    }
+
+    /// Asks the process group to end, and ends the tree after the grace.
+    pub fn stop(&self, grace_ms: u64) -> io::Result<()> {
+        (&self.stream).write_all(&grace_ms.to_le_bytes())
+    }
+}
+
+impl AsFd for Attempt {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+impl AsRawFd for Attempt {
+    fn as_raw_fd(&self) -> std::os::fd::RawFd {
+        self.stream.as_raw_fd()
+    }
+}
+
+/// The spawner's whole life.
+fn serve(config: &SpawnerConfig, capabilities: &Capabilities, lease: &LeaseReading, socket: &OwnedFd) {
+    sys::new_session();
+    sys::set_name(c"neap-spawner");
+    sys::become_subreaper();
+    sys::reap_children_unseen();
+    let Ok(dev_null) = File::open("/dev/null") else { return };
+    sys::close_all_but(&[socket.as_raw_fd(), dev_null.as_raw_fd()]);
+    let cgroup = capabilities.cgroup.and_then(|_| NodeCgroup::create(&config.installation, config.node));
+    if let Some(mut procs) = cgroup.as_ref().and_then(NodeCgroup::agent_procs) {
+        let _ = procs.write_all(b"0");
+    }
+    let mut spawner = Serving {
+        lease,
+        shell: if Path::new("/bin/bash").exists() { c"/bin/bash" } else { c"/bin/sh" },
+        dev_null,
+        cgroup,
+        slots: BTreeMap::new(),
+        supervisors: Vec::new(),
+        namespaces: capabilities.namespaces(),
+        user_namespace: (!capabilities.root && capabilities.namespaces())
+            .then(|| (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw())),
+    };
+    while let Some((request, fd)) = next_request(socket) {
+        match (request, fd) {
+            (Request::Supervise { isolated, slot, limits }, Some(fd)) => {
+                spawner.supervise(socket, isolated, slot, limits, UnixStream::from(fd));
+            }
+            (Request::Sweep, _) => spawner.sweep(),
+            (Request::Supervise { .. }, None) => {}
+        }
+    }
+}
+
+struct Serving<'a> {
+    lease: &'a LeaseReading,
+    shell: &'static CStr,
+    dev_null: File,
+    cgroup: Option<NodeCgroup>,
+    slots: BTreeMap<u32, SlotCgroup>,
+    supervisors: Vec<i32>,
+    namespaces: bool,
+    user_namespace: Option<(u32, u32)>,
+}
+
+impl Serving<'_> {
+    fn supervise(
+        &mut self,
+        socket: &OwnedFd,
+        isolated: bool,
+        slot: u32,
+        limits: AttemptLimits,
+        agent: UnixStream,
+    ) {
+        if isolated && let Err(e) = self.prepare_slot(slot, limits) {
+            refuse(&agent, "setting the limits", &e);
+            return;
+        }
+        let apart = isolated && self.namespaces;
+        let mut flags = if apart { NAMESPACES } else { 0 };
+        if apart && self.user_namespace.is_some() {
+            flags |= libc::CLONE_NEWUSER as u64;
+        }
+        match sys::fork(flags) {
+            Ok(Forked::Parent(pid)) => {
+                if self.supervisors.len() >= 4096 {
+                    let alive = supervisor::children_of(std::process::id());
+                    self.supervisors.retain(|pid| alive.contains(pid));
+                }
+                self.supervisors.push(pid);
+            }
+            Ok(Forked::Child) => {
+                let inherited = Inherited {
+                    lease: self.lease,
+                    shell: self.shell,
+                    dev_null: self.dev_null.as_fd(),
+                    cgroup: if isolated { self.slots.get(&slot) } else { None },
+                    first_of_namespace: apart,
+                    map_self: if apart { self.user_namespace } else { None },
+                };
+                sys::close_now(socket);
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    supervisor::supervise(&inherited, agent);
+                }));
+                sys::exit_now(0)
+            }
+            Err(e) => refuse(&agent, "forking a supervisor", &e),
+        }
+    }
+
+    fn prepare_slot(&mut self, slot: u32, limits: AttemptLimits) -> io::Result<()> {
+        let Some(cgroup) = &self.cgroup else { return Ok(()) };
+        if !self.slots.contains_key(&slot) {
+            self.slots.insert(slot, cgroup.slot(slot)?);
+        }
+        self.slots.get_mut(&slot).map_or(Ok(()), |slot| slot.limit(limits))
+    }
+
+    /// Orphans of a lost supervisor have become this process's children: it is their subreaper.
+    fn sweep(&mut self) {
+        for _ in 0..1000 {
+            let orphans: Vec<i32> = supervisor::children_of(std::process::id())
+                .into_iter()
+                .filter(|pid| !self.supervisors.contains(pid))
+                .collect();
+            if orphans.is_empty() {
+                return;
+            }
+            for pid in orphans {
+                let _ = sys::kill(pid, libc::SIGKILL);
+            }
+            crate::pause_ms(1);
+        }
+    }
+}
+
+fn refuse(mut agent: &UnixStream, step: &str, e: &io::Error) {
+    let record = crate::ExitRecord {
+        outcome: crate::Outcome::NotStarted { step: step.to_owned(), message: e.to_string() },
+        spool: crate::SpoolEnd::default(),
+    };
+    if let Ok(mut line) = serde_json::to_vec(&Event::Ended(record)) {
+        line.push(b'\n');
+        let _ = agent.write_all(&line);
+    }
+}
+
+fn next_request(socket: &OwnedFd) -> Option<(Request, Option<OwnedFd>)> {
+    let mut body = [0; REQUEST_BYTES_MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    loop {
+        let received = rustix::net::recvmsg(
+            socket,
+            &mut [IoSliceMut::new(&mut body)],
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC,
+        );
+        match received {
+            Ok(message) if message.bytes == 0 => return None,
+            Ok(message) => {
+                let request = serde_json::from_slice(&body[..message.bytes]).ok()?;
+                let fd = control.drain().find_map(|message| match message {
+                    RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+                    _ => None,
+                });
+                return Some((request, fd));
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+}

@@ -1,1 +1,34 @@
-//! placeholder
+//! Blobs on local folders, with the names, properties and listing order of Azure Blob Storage; the
+//! signed URLs that give access to them; and the one log of a job.
+//!
+//! This crate knows no HTTP and reads no clock. **Its calls block**: they are plain `std::fs` calls,
+//! so an asynchronous caller makes them through `spawn_blocking`. The one thing to await is
+//! [`Follower`], which wakes when a blob grows.
+
+mod append;
+mod blocks;
+mod error;
+mod follow;
+pub mod joblog;
+mod limits;
+mod list;
+mod names;
+mod properties;
+mod range;
+pub mod sas;
+mod store;
+mod upload;
+
+pub use blocks::{BlockKind, BlockRef};
+pub use error::Error;
+pub use follow::Follower;
+pub use limits::*;
+pub use list::{ListEntry, ListPage, ListQuery};
+pub use names::BlobAddress;
+pub use properties::{BlobProperties, Headers};
+pub use range::ByteRange;
+pub use store::{Condition, OpenBlob, Store};
+pub use upload::Upload;
+
+/// What a call of this crate gives back.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,363 @@
+//! The local certificate authority: it certifies this server for its clients, and nodes for this
+//! server. Its key never leaves the identity folder. It never speaks TLS itself.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
+    SerialNumber,
+};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use time::OffsetDateTime;
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+use crate::{
+    CA_LIFETIME_S, CERTIFICATE_BACKDATE_S, CSR_BYTES_MAX, Error, Result, SERVER_LIFETIME_S,
+    SERVER_RENEW_BEFORE_S, bundle, files, random_bytes,
+};
+
+const CERTIFICATE: &str = "a certificate in PEM form";
+const KEY: &str = "an ECDSA private key in PEM form";
+
+/// The server's certificate chain and key, as rustls takes them.
+#[derive(Debug)]
+pub struct ServerIdentity {
+    /// Server certificate, then the authority's.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// The server's private key.
+    pub key: PrivateKeyDer<'static>,
+    /// When the certificate ends, unix seconds.
+    pub not_after_s: i64,
+}
+
+/// A certificate made for a node.
+#[derive(Clone, Debug)]
+pub struct NodeCertificate {
+    /// The certificate, PEM.
+    pub cert_pem: String,
+    /// The authority's certificate, PEM: what the node trusts the server by.
+    pub ca_pem: String,
+    /// When the certificate ends, unix seconds.
+    pub not_after_s: i64,
+}
+
+/// The local CA in its folder, and the server certificate made by it.
+pub struct Authority {
+    folder: PathBuf,
+    hosts: Vec<String>,
+    issuer: Issuer<'static, KeyPair>,
+    ca_pem: String,
+    ca_der: CertificateDer<'static>,
+    server: RwLock<Arc<ServerIdentity>>,
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority")
+            .field("folder", &self.folder)
+            .field("hosts", &self.hosts)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Authority {
+    /// Opens the authority in this folder or makes it, with a server certificate that names
+    /// 127.0.0.1, ::1, localhost, this machine and `listen_hosts` (host names or addresses, no ports).
+    pub fn open(folder: &Path, listen_hosts: &[String], now_s: i64) -> Result<Self> {
+        files::make_private_folder(folder)?;
+        let (ca_pem, issuer) = open_or_create_ca(folder, now_s)?;
+        let ca_path = folder.join("ca.pem");
+        let ca_der = CertificateDer::from_pem_slice(ca_pem.as_bytes())
+            .map_err(|e| files::damaged(&ca_path, CERTIFICATE, e))?;
+        if not_after_s(&ca_der).is_none_or(|end| end <= now_s) {
+            return Err(Error::AuthorityExpired { path: ca_path });
+        }
+        let hosts = server_hosts(listen_hosts);
+        let server = match read_server(folder, &ca_der)? {
+            Some(server) if still_good(&server, &hosts, now_s) => server,
+            _ => issue_server(folder, &issuer, &ca_der, &hosts, now_s)?,
+        };
+        Ok(Self {
+            folder: folder.to_owned(),
+            hosts,
+            issuer,
+            ca_pem,
+            ca_der,
+            server: RwLock::new(Arc::new(server)),
+        })
+    }
+
+    /// The authority's certificate, PEM.
+    #[must_use]
+    pub fn ca_pem(&self) -> &str {
+        &self.ca_pem
+    }
+
+    /// The authority's certificate, DER: the only root by which node certificates are checked.
+    #[must_use]
+    pub fn ca_der(&self) -> &CertificateDer<'static> {
+        &self.ca_der
+    }
+
+    /// The server's chain and key as they are now.
+    #[must_use]
+    pub fn server(&self) -> Arc<ServerIdentity> {
+        Arc::clone(&self.server.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the server certificate if it ends soon. True when there is a new one to load.
+    pub fn renew_if_needed(&self, now_s: i64) -> Result<bool> {
+        if still_good(&self.server(), &self.hosts, now_s) {
+            return Ok(false);
+        }
+        let server = issue_server(&self.folder, &self.issuer, &self.ca_der, &self.hosts, now_s)?;
+        *self.server.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(server);
+        Ok(true)
+    }
+
+    /// Certifies a node's key: common name `node-<id>`, for client authentication only, for
+    /// `lifetime_s`. Whatever else the request asks for is not granted.
+    pub fn issue_node(
+        &self,
+        csr_pem: &str,
+        node: u64,
+        lifetime_s: i64,
+        now_s: i64,
+    ) -> Result<NodeCertificate> {
+        let refused = |detail: String| Error::Request { detail };
+        if csr_pem.len() > CSR_BYTES_MAX {
+            return Err(refused(format!("it is longer than {CSR_BYTES_MAX} bytes")));
+        }
+        let request =
+            CertificateSigningRequestParams::from_pem(csr_pem).map_err(|e| refused(e.to_string()))?;
+        let mut params = leaf(&format!("node-{node}"), lifetime_s, now_s)?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let end = params.not_after.unix_timestamp();
+        let certificate =
+            params.signed_by(&request.public_key, &self.issuer).map_err(|e| refused(e.to_string()))?;
+        Ok(NodeCertificate { cert_pem: certificate.pem(), ca_pem: self.ca_pem.clone(), not_after_s: end })
+    }
+
+    /// Writes `ca-bundle.pem`: the public roots (those in `already_set`, else the system's) and our
+    /// CA. A machine without public roots gets a bundle of our CA alone.
+    pub fn write_bundle(&self, already_set: Option<&Path>) -> Result<PathBuf> {
+        let path = self.folder.join("ca-bundle.pem");
+        // A variable that names our own bundle says nothing about the system's roots.
+        let already_set = already_set.filter(|set| *set != path);
+        let roots = bundle::system_roots(already_set);
+        bundle::write(&path, roots.as_deref(), &self.ca_pem)?;
+        Ok(path)
+    }
+}
+
+/// The node that a client certificate names.
+///
+/// # Assumptions
+/// The TLS layer has checked the certificate against [`Authority::ca_der`]; only the name and the
+/// purpose are read here.
+#[must_use]
+pub fn node_of(certificate: &[u8]) -> Option<u64> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    let purposes = parsed.extended_key_usage().ok()??;
+    if !purposes.value.client_auth {
+        return None;
+    }
+    let mut names = parsed.subject().iter_common_name();
+    let text = names.next()?.as_str().ok()?.strip_prefix("node-")?;
+    let node: u64 = text.parse().ok()?;
+    (names.next().is_none() && node.to_string() == text).then_some(node)
+}
+
+fn open_or_create_ca(folder: &Path, now_s: i64) -> Result<(String, Issuer<'static, KeyPair>)> {
+    let (cert_path, key_path) = (folder.join("ca.pem"), folder.join("ca.key"));
+    let cert = files::read_text(&cert_path, CERTIFICATE)?;
+    let key = files::read_text(&key_path, KEY)?;
+    if let (Some(ca_pem), Some(key)) = (cert, key) {
+        let key = KeyPair::from_pem(&key).map_err(|e| files::damaged(&key_path, KEY, e))?;
+        let issuer =
+            Issuer::from_ca_cert_pem(&ca_pem, key).map_err(|e| files::damaged(&cert_path, CERTIFICATE, e))?;
+        return Ok((ca_pem, issuer));
+    }
+    // One without the other is a first start that was cut short: nothing was signed with it yet.
+    let key = new_key()?;
+    let mut params = named("Neap local CA", CA_LIFETIME_S, now_s)?;
+    // The path ends here: a certificate made by this authority can never make another.
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let certificate =
+        params.self_signed(&key).map_err(|e| Error::crypto("make the authority's certificate", e))?;
+    files::write_private(&key_path, key.serialize_pem().as_bytes())?;
+    files::write_public(&cert_path, certificate.pem().as_bytes())?;
+    Ok((certificate.pem(), Issuer::new(params, key)))
+}
+
+fn read_server(folder: &Path, ca: &CertificateDer<'static>) -> Result<Option<ServerIdentity>> {
+    let cert = files::read(&folder.join("server.pem"))?;
+    let key = files::read(&folder.join("server.key"))?;
+    let (Some(cert), Some(key)) = (cert, key) else {
+        return Ok(None);
+    };
+    // The server certificate is ours to make again, so a damaged one is no error.
+    let cert = CertificateDer::from_pem_slice(&cert).ok();
+    let key = PrivateKeyDer::from_pem_slice(&key).ok();
+    let (Some(cert), Some(key)) = (cert, key) else {
+        return Ok(None);
+    };
+    let Some(not_after_s) = not_after_s(&cert).filter(|_| fits(&cert, &key, ca)) else {
+        return Ok(None);
+    };
+    Ok(Some(ServerIdentity { chain: vec![cert, ca.clone()], key, not_after_s }))
+}
+
+/// Whether key and certificate belong together and to this CA: a crash between writing the one and
+/// the other, or a CA that was replaced, must lead to a new certificate and not to failing handshakes.
+fn fits(cert: &CertificateDer<'_>, key: &PrivateKeyDer<'_>, ca: &CertificateDer<'_>) -> bool {
+    let parsed = X509Certificate::from_der(cert);
+    let authority = X509Certificate::from_der(ca);
+    let (Ok((_, parsed)), Ok((_, authority))) = (parsed, authority) else {
+        return false;
+    };
+    let Ok(pair) = KeyPair::try_from(key.secret_der()) else {
+        return false;
+    };
+    let issued_by = key_identifiers(&parsed).1;
+    let own = key_identifiers(&authority).0;
+    parsed.public_key().subject_public_key.data.as_ref() == pair.public_key_raw()
+        && issued_by.is_some()
+        && issued_by == own
+}
+
+/// Subject and authority key identifiers.
+fn key_identifiers(certificate: &X509Certificate<'_>) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
+    use x509_parser::extensions::ParsedExtension;
+    let (mut own, mut by) = (None, None);
+    for extension in certificate.extensions() {
+        match extension.parsed_extension() {
+            ParsedExtension::SubjectKeyIdentifier(id) => own = Some(id.0.to_vec()),
+            ParsedExtension::AuthorityKeyIdentifier(id) => {
+                by = id.key_identifier.as_ref().map(|id| id.0.to_vec());
+            }
+            _ => {}
+        }
+    }
+    (own, by)
+}
+
+fn still_good(server: &ServerIdentity, hosts: &[String], now_s: i64) -> bool {
+    let named = server.chain.first().map(|cert| names_in(cert));
+    server.not_after_s - now_s > SERVER_RENEW_BEFORE_S
+        && named.is_some_and(|names| hosts.iter().all(|host| names.contains(host)))
+}
+
+fn names_in(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
+        return Vec::new();
+    };
+    let Ok(Some(names)) = parsed.subject_alternative_name() else {
+        return Vec::new();
+    };
+    let text = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => match bytes.len() {
+            4 => <[u8; 4]>::try_from(*bytes).ok().map(|b| IpAddr::from(b).to_string()),
+            16 => <[u8; 16]>::try_from(*bytes).ok().map(|b| IpAddr::from(b).to_string()),
+            _ => None,
+        },
+        _ => None,
+    };
+    names.value.general_names.iter().filter_map(text).collect()
+}
+
+fn issue_server(
+    folder: &Path,
+    issuer: &Issuer<'static, KeyPair>,
+    ca: &CertificateDer<'static>,
+    hosts: &[String],
+    now_s: i64,
+) -> Result<ServerIdentity> {
+    let making = |e: rcgen::Error| Error::crypto("make the server's certificate", e);
+    let key = new_key()?;
+    let mut params = leaf("Neap server", SERVER_LIFETIME_S, now_s)?;
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.subject_alt_names = hosts
+        .iter()
+        .map(|host| match host.parse::<IpAddr>() {
+            Ok(address) => Ok(SanType::IpAddress(address)),
+            Err(_) => host.as_str().try_into().map(SanType::DnsName),
+        })
+        .collect::<std::result::Result<_, _>>()
+        .map_err(making)?;
+    let not_after_s = params.not_after.unix_timestamp();
+    let certificate = params.signed_by(&key, issuer).map_err(making)?;
+    files::write_private(&folder.join("server.key"), key.serialize_pem().as_bytes())?;
+    files::write_public(&folder.join("server.pem"), certificate.pem().as_bytes())?;
+    Ok(ServerIdentity {
+        chain: vec![certificate.der().clone(), ca.clone()],
+        key: PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der())),
+        not_after_s,
+    })
+}
+
+fn new_key() -> Result<KeyPair> {
+    KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(|e| Error::crypto("make a certificate key", e))
+}
+
+fn named(common_name: &str, lifetime_s: i64, now_s: i64) -> Result<CertificateParams> {
+    let at = |s: i64| {
+        OffsetDateTime::from_unix_timestamp(s).map_err(|e| Error::crypto("state a certificate's validity", e))
+    };
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    params.not_before = at(now_s.saturating_sub(CERTIFICATE_BACKDATE_S))?;
+    params.not_after = at(now_s.saturating_add(lifetime_s))?;
+    let mut serial = random_bytes::<16>()?;
+    // A serial number is a positive integer without leading zero.
+    serial[0] = (serial[0] & 0x7f) | 0x40;
+    params.serial_number = Some(SerialNumber::from_slice(&serial));
+    Ok(params)
+}
+
+fn leaf(common_name: &str, lifetime_s: i64, now_s: i64) -> Result<CertificateParams> {
+    let mut params = named(common_name, lifetime_s, now_s)?;
+    // Strict verifiers want to be told which key signed.
+    params.use_authority_key_identifier_extension = true;
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    Ok(params)
+}
+
+fn not_after_s(certificate: &CertificateDer<'_>) -> Option<i64> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    Some(parsed.validity().not_after.timestamp())
+}
+
+/// The names of the server certificate, each once, in a fixed order.
+fn server_hosts(listen_hosts: &[String]) -> Vec<String> {
+    let machine = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .or_else(|_| std::fs::read_to_string("/etc/hostname"))
+        .unwrap_or_default();
+    let mut hosts: Vec<String> = ["127.0.0.1", "::1", "localhost"].map(str::to_owned).to_vec();
+    let given = listen_hosts.iter().map(String::as_str);
+    for host in given.chain([machine.trim()]) {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let host = match host.parse::<IpAddr>() {
+            // "All addresses" is where we listen, not what we are called.
+            Ok(address) if address.is_unspecified() => continue,
+            Ok(address) => address.to_string(),
+            Err(_) => host.to_ascii_lowercase(),
+        };
+        let usable = !host.is_empty() && host.is_ascii() && !host.contains(char::is_whitespace);
+        if usable && !hosts.contains(&host) {
+            hosts.push(host);
+        }
+    }
+    hosts
+}
+
+#[cfg(test)]
+mod tests;

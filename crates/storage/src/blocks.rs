@@ -1,0 +1,141 @@
+//! Blobs that arrive in blocks: any order, many at once, then one list that puts them together. A
+//! block that was put into a blob is not a block any more; a later list cannot name it again.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use sha2::{Digest, Sha256};
+
+use crate::store::make_folders;
+use crate::{
+    BLOCK_AGE_MS_MAX, BLOCK_BYTES_MAX, BLOCK_ID_BYTES_MAX, BLOCKS_MAX, BlobAddress, BlobProperties,
+    Condition, Error, Headers, Result, Store, Upload,
+};
+
+/// Where a list of blocks wants a block to be taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockKind {
+    /// From the uploaded ones, or else from the blob.
+    Latest,
+    /// From the uploaded ones.
+    Uncommitted,
+    /// From the blob.
+    Committed,
+}
+
+/// One entry of a list of blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockRef {
+    /// Where from.
+    pub kind: BlockKind,
+    /// The block's id, base64, as the client wrote it.
+    pub id: String,
+}
+
+impl Store {
+    /// Begins an upload for [`Store::stage_block`].
+    pub fn begin_block(&self) -> Result<Upload> {
+        Upload::create(self.temporary_path(), BLOCK_BYTES_MAX)
+    }
+
+    /// Keeps a block for a later list. The same id again replaces the block.
+    pub fn stage_block(&self, address: &BlobAddress, id: &str, upload: Upload) -> Result<()> {
+        let file = block_file(id)?;
+        if !self.container_exists(address.account(), address.container())? {
+            return Err(Error::ContainerNotFound {
+                account: address.account().to_owned(),
+                container: address.container().to_owned(),
+            });
+        }
+        let folder = self.blocks_folder(address)?;
+        make_folders(&folder)?;
+        let path = folder.join(file);
+        fs::rename(upload.path(), &path).map_err(Error::io("keep the block", &path))
+    }
+
+    /// Puts the blocks together as the blob, in the order of the list.
+    ///
+    /// # Errors
+    /// [`Error::UnknownBlock`] where a block is not among the uploaded ones.
+    pub fn commit_blocks(
+        &self,
+        address: &BlobAddress,
+        blocks: &[BlockRef],
+        headers: Headers,
+        condition: &Condition,
+    ) -> Result<BlobProperties> {
+        if blocks.len() > BLOCKS_MAX {
+            return Err(Error::TooLarge {
+                what: "the number of blocks",
+                name: address.to_string(),
+                max: BLOCKS_MAX as u64,
+            });
+        }
+        let folder = self.blocks_folder(address)?;
+        let mut upload = Upload::create(self.temporary_path(), u64::MAX)?;
+        for block in blocks {
+            let unknown = || Error::UnknownBlock { name: address.to_string(), block: block.id.clone() };
+            let path = folder.join(block_file(&block.id)?);
+            match block.kind {
+                BlockKind::Committed => return Err(unknown()),
+                BlockKind::Latest | BlockKind::Uncommitted => {}
+            }
+            upload.copy_from(&path).map_err(|error| match error {
+                Error::Io { source, .. } if source.kind() == ErrorKind::NotFound => unknown(),
+                other => other,
+            })?;
+        }
+        let properties = self.put(address, upload, headers, condition)?;
+        forget(&folder)?;
+        Ok(properties)
+    }
+
+    /// Forgets blocks of this container that were uploaded a week ago and never put together. Says
+    /// for how many blobs.
+    pub fn sweep_blocks(&self, account: &str, container: &str, now_ms: i64) -> Result<usize> {
+        let all = self.container_path(account, container)?.join("@blocks");
+        let entries = match fs::read_dir(&all) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(0),
+            Err(e) => return Err(Error::io("list", &all)(e)),
+        };
+        let mut swept = 0;
+        for entry in entries.flatten() {
+            let touched_s = entry.metadata().map_or(i64::MAX, |meta| meta.mtime());
+            if now_ms.saturating_sub(touched_s.saturating_mul(1_000)) > BLOCK_AGE_MS_MAX {
+                forget(&entry.path())?;
+                swept += 1;
+            }
+        }
+        Ok(swept)
+    }
+
+    fn blocks_folder(&self, address: &BlobAddress) -> Result<PathBuf> {
+        let hash = Sha256::digest(address.name().as_bytes());
+        let container = self.container_path(address.account(), address.container())?;
+        Ok(container.join("@blocks").join(hex(&hash[..20])))
+    }
+}
+
+fn forget(folder: &Path) -> Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::io("remove", folder)(e)),
+        _ => Ok(()),
+    }
+}
+
+fn block_file(id: &str) -> Result<String> {
+    let bytes = STANDARD.decode(id).ok().filter(|bytes| (1..=BLOCK_ID_BYTES_MAX).contains(&bytes.len()));
+    bytes.map(|bytes| hex(&bytes)).ok_or_else(|| Error::BadInput {
+        what: "the block id",
+        text: id.chars().take(80).collect(),
+        why: "it must be base64 of 1 to 64 bytes",
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, b| text + &format!("{b:02x}"))
+}

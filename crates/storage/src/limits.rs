@@ -1,0 +1,32 @@
+//! Every limit of this crate, in one place. Units are last in the names; the values are Azure's
+//! where Azure has one.
+
+/// Longest blob name, in characters.
+pub const NAME_CHARS_MAX: usize = 1_024;
+/// Longest path below the container that a blob name may lead to. The system's own limit is 4096.
+pub const PATH_BYTES_MAX: usize = 3_500;
+/// Longest part of an escaped name in one file name; longer segments go on in a folder. The
+/// system's own limit is 255.
+pub const FILE_NAME_BYTES_MAX: usize = 200;
+/// Largest blob that one upload may make.
+pub const BLOB_BYTES_MAX: u64 = 5_000 * 1024 * 1024;
+/// Largest block.
+pub const BLOCK_BYTES_MAX: u64 = 4_000 * 1024 * 1024;
+/// Longest block id, before base64.
+pub const BLOCK_ID_BYTES_MAX: usize = 64;
+/// Most blocks of one blob.
+pub const BLOCKS_MAX: usize = 50_000;
+/// Blocks that were never committed are forgotten after this time.
+pub const BLOCK_AGE_MS_MAX: i64 = 7 * 86_400 * 1_000;
+/// Names and values of a blob's metadata together.
+pub const METADATA_BYTES_MAX: usize = 8 * 1_024;
+/// Most entries of one page of a listing.
+pub const LIST_RESULTS_MAX: usize = 5_000;
+/// Longest unfinished line for which a growing log waits; beyond it, what there is is served.
+pub const LINE_BYTES_MAX: u64 = 1024 * 1024;
+/// Attempts of one job whose place in the log is remembered.
+pub const LOG_ATTEMPTS_MAX: usize = 10_000;
+/// Job logs whose index is kept in memory; the rest are read again from their files.
+pub const LOG_INDEXES_IN_MEMORY_MAX: usize = 4_096;
+/// Longest time for which a signed URL may be made.
+pub const SAS_LIFETIME_S_MAX: i64 = 366 * 86_400;

@@ -1,1 +1,38 @@
-//! placeholder
+//! The pure machine: everything that decides, as values and functions.
+//!
+//! ```text
+//! Command ──decide──▶ Vec<Event> ──apply──▶ State ──plan──▶ Vec<Event> (again applied) ──effects──▶ what to do
+//! ```
+//!
+//! Nothing in this crate calls a clock, a random source, a log or I/O; there are no hash-ordered maps and no
+//! floats. Time comes in as [`Millis`] with each command. See `README.md` beside this crate for the flow.
+
+pub mod apply;
+pub mod catalogue;
+pub mod cluster;
+pub mod command;
+pub mod decide;
+pub mod documents;
+pub mod draft;
+pub mod effects;
+pub mod event;
+pub mod explain;
+pub mod ids;
+pub mod invariants;
+pub mod job;
+pub mod limits;
+pub mod names;
+pub mod node;
+pub mod plan;
+pub mod problem;
+pub mod settings;
+pub mod state;
+pub mod units;
+
+pub use command::Command;
+pub use draft::Draft;
+pub use event::Event;
+pub use ids::{AttemptId, ClusterId, DocHash, JobId, NodeId, WorkspaceId};
+pub use problem::{Code, Problem, Refusal};
+pub use state::State;
+pub use units::{Capacity, MicroUsd, Millis};

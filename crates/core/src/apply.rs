@@ -1,0 +1,538 @@
+//! It happened: the one function that changes a [`State`]. Total, with no policy.
+//!
+//! An event about something that is not there changes nothing; the invariants would tell.
+
+use std::sync::Arc;
+
+use crate::cluster::{BootHealth, Cluster, ClusterPhase, Cut, QueueKey};
+use crate::event::{self, Event};
+use crate::ids::{AttemptId, ClusterId, JobId, NameFingerprint, NodeId};
+use crate::job::{Attempt, Cancel, Job, JobState, Need, Phase, Stop};
+use crate::node::{Node, NodeState};
+use crate::state::{Group, GroupKey, State, Timer, Workspace, WorkspaceKey};
+use crate::units::{Capacity, Millis};
+
+pub fn apply(state: &mut State, at: Millis, event: &Event) {
+    state.now = state.now.max(at);
+    match event {
+        Event::ServerStarted(e) => {
+            set_draining(state, None);
+            state.settings = e.settings.clone();
+        }
+        Event::ServerDraining(e) => set_draining(state, Some(e.deadline)),
+
+        Event::GroupPut(e) => {
+            let group = Group {
+                subscription: e.subscription.clone(),
+                name: e.name.clone(),
+                location: e.location.clone(),
+                document: e.document,
+            };
+            state.groups.insert(GroupKey::new(&e.subscription, &e.name), Arc::new(group));
+        }
+        Event::GroupDeleted(e) => {
+            state.groups.remove(&GroupKey::new(&e.subscription, &e.name));
+        }
+        Event::WorkspaceCreated(e) => workspace_created(state, at, e),
+        Event::WorkspaceUpdated(e) => {
+            if let Some(workspace) = state.workspaces.get_mut(&e.id).map(Arc::make_mut) {
+                workspace.document = e.document;
+                workspace.modified = at;
+            }
+        }
+        Event::WorkspaceDeleteRequested(e) => {
+            if let Some(workspace) = state.workspaces.get_mut(&e.id).map(Arc::make_mut) {
+                workspace.deleting = true;
+            }
+        }
+        Event::WorkspaceDeleted(e) => {
+            if let Some(workspace) = state.workspaces.remove(&e.id) {
+                let key = WorkspaceKey::new(&workspace.subscription, &workspace.group, &workspace.name);
+                state.workspace_names.remove(&key);
+            }
+        }
+        // The tables list assets and documents; nothing here decides on them.
+        Event::AssetPut(_) | Event::AssetDeleted(_) | Event::DocumentErased(_) => {}
+
+        Event::ClusterCreated(e) => cluster_created(state, at, e),
+        Event::ClusterUpdated(e) => cluster_updated(state, at, e),
+        Event::ClusterDeleteRequested(e) => {
+            with_cluster(state, e.id, |cluster| cluster.phase = ClusterPhase::Deleting { since: at });
+        }
+        Event::ClusterDeleted(e) => cluster_deleted(state, e.id),
+        Event::ClusterTarget(e) => cluster_target(state, at, e),
+
+        Event::NodeRequested(e) => node_requested(state, at, e),
+        Event::NodeCreating(e) => node_state(
+            state,
+            at,
+            e.id,
+            NodeState::Creating { deadline: e.deadline },
+            "the provider has begun",
+        ),
+        Event::NodePreparing(e) => {
+            node_state(
+                state,
+                at,
+                e.id,
+                NodeState::Preparing { deadline: e.deadline },
+                "waiting for its agent",
+            );
+        }
+        Event::NodeReady(e) => {
+            let cluster = with_node(state, e.id, |node| {
+                node.state = NodeState::Ready;
+                node.since = at;
+                node.reason = "ready".into();
+                node.actual = Some(e.actual);
+                node.silent = false;
+                node.cluster
+            });
+            if let Some(cluster) = cluster {
+                set_boot(state, cluster, BootHealth::default());
+            }
+        }
+        Event::NodeSilent(e) => {
+            with_node(state, e.id, |node| node.silent = true);
+        }
+        Event::NodeHeard(e) => {
+            with_node(state, e.id, |node| node.silent = false);
+        }
+        Event::NodeLeaving(e) => {
+            node_state(state, at, e.id, NodeState::Leaving { deadline: e.deadline }, &e.reason)
+        }
+        Event::NodeUnusable(e) => {
+            node_state(state, at, e.id, NodeState::Unusable { deadline: e.deadline }, &e.reason);
+            if let Some(node) = state.nodes.get(&e.id) {
+                let cluster = node.cluster;
+                let failures = state.clusters.get(&cluster).map_or(0, |c| c.boot.failures) + 1;
+                set_boot(
+                    state,
+                    cluster,
+                    BootHealth { failures, last_reason: Some(e.reason.clone()), retry_at: e.retry_at },
+                );
+            }
+        }
+        Event::NodeGone(e) => node_gone(state, e.id),
+
+        Event::JobSubmitted(e) => job_submitted(state, at, e),
+        Event::JobPlaced(e) => job_placed(state, at, e),
+        Event::AttemptStarted(e) => with_attempt(state, e.id, e.attempt, |attempt| {
+            attempt.phase = Phase::Running;
+            attempt.since = at;
+            attempt.last_report = e.report;
+            attempt.run_deadline = e.run_deadline;
+        }),
+        Event::AttemptFinalizing(e) => with_attempt(state, e.id, e.attempt, |attempt| {
+            attempt.phase = Phase::Finalizing;
+            attempt.since = at;
+            attempt.last_report = e.report;
+        }),
+        Event::AttemptStopRequested(e) => with_attempt(state, e.id, e.attempt, |attempt| {
+            attempt.stop = Some(Stop { why: e.why, deadline: e.deadline });
+        }),
+        Event::JobRequeued(e) => job_requeued(state, at, e),
+        Event::JobCancelRequested(e) => {
+            with_job(state, e.id, |job| job.cancel = Some(Cancel { at, reason: e.reason.clone() }));
+        }
+        Event::JobEnded(e) => job_ended(state, at, e.id),
+        // Only ended jobs are deleted; their names stay used.
+        Event::JobUpdated(_) | Event::JobDeleted(_) => {}
+    }
+}
+
+fn set_draining(state: &mut State, deadline: Option<Millis>) {
+    if let Some(old) = state.draining {
+        state.timers.remove(&(old, Timer::Draining));
+    }
+    if let Some(new) = deadline {
+        state.timers.insert((new, Timer::Draining));
+    }
+    state.draining = deadline;
+}
+
+fn workspace_created(state: &mut State, at: Millis, e: &event::WorkspaceCreated) {
+    let workspace = Workspace {
+        id: e.id,
+        subscription: e.subscription.clone(),
+        group: e.group.clone(),
+        name: e.name.clone(),
+        location: e.location.clone(),
+        document: e.document,
+        created: at,
+        modified: at,
+        deleting: false,
+    };
+    state.workspace_names.insert(WorkspaceKey::new(&e.subscription, &e.group, &e.name), e.id);
+    state.workspaces.insert(e.id, Arc::new(workspace));
+    state.next.workspace = state.next.workspace.max(e.id.next());
+}
+
+// ---- clusters
+
+fn cluster_created(state: &mut State, at: Millis, e: &event::ClusterCreated) {
+    let cluster = Cluster {
+        id: e.id,
+        workspace: e.workspace,
+        name: e.name.clone(),
+        location: e.location.clone(),
+        shape: e.shape.clone(),
+        scale: e.scale,
+        revision: 1,
+        document: e.document,
+        created: at,
+        modified: at,
+        phase: ClusterPhase::Live,
+        target: 0,
+        target_since: at,
+        cuts: Vec::new(),
+        boot: BootHealth::default(),
+        nodes: Default::default(),
+        live: 0,
+        busy: 0,
+        unheard: 0,
+        idle: Default::default(),
+        open: Default::default(),
+        queue: Default::default(),
+        active: Default::default(),
+    };
+    let lower: Arc<str> = e.name.to_lowercase().into();
+    state.cluster_names.insert((e.location.clone(), lower.clone()), e.id);
+    state.cluster_index.insert((e.workspace, lower), e.id);
+    state.clusters.insert(e.id, Arc::new(cluster));
+    state.next.cluster = state.next.cluster.max(e.id.next());
+}
+
+fn cluster_updated(state: &mut State, at: Millis, e: &event::ClusterUpdated) {
+    let Some(cluster) = state.clusters.get(&e.id) else { return };
+    // An idle node's timer hangs on the cluster's idle time: take the old ones away, put the new ones in.
+    let idle: Vec<NodeId> = cluster.nodes.iter().copied().collect();
+    for id in &idle {
+        untime_node(state, *id);
+    }
+    with_cluster(state, e.id, |cluster| {
+        cluster.scale = e.scale;
+        cluster.revision = e.revision;
+        cluster.document = e.document;
+        cluster.modified = at;
+    });
+    for id in &idle {
+        time_node(state, *id);
+    }
+}
+
+fn cluster_deleted(state: &mut State, id: ClusterId) {
+    set_boot(state, id, BootHealth::default());
+    if let Some(cluster) = state.clusters.remove(&id) {
+        let lower: Arc<str> = cluster.name.to_lowercase().into();
+        state.cluster_names.remove(&(cluster.location.clone(), lower.clone()));
+        state.cluster_index.remove(&(cluster.workspace, lower));
+        state.waiting_for_room.remove(&id);
+    }
+}
+
+fn cluster_target(state: &mut State, at: Millis, e: &event::ClusterTarget) {
+    let for_room =
+        e.cuts.iter().any(|cut| matches!(cut, Cut::ProviderNodes { .. } | Cut::ProviderCapacity { .. }));
+    if for_room {
+        state.waiting_for_room.insert(e.id);
+    } else {
+        state.waiting_for_room.remove(&e.id);
+    }
+    with_cluster(state, e.id, |cluster| {
+        if cluster.target != e.target {
+            cluster.target_since = at;
+        }
+        cluster.target = e.target;
+        cluster.cuts.clone_from(&e.cuts);
+    });
+}
+
+fn set_boot(state: &mut State, id: ClusterId, health: BootHealth) {
+    let Some(cluster) = state.clusters.get(&id) else { return };
+    if cluster.boot == health {
+        return;
+    }
+    if let Some(old) = cluster.boot.retry_at {
+        state.timers.remove(&(old, Timer::Cluster(id)));
+    }
+    if let Some(new) = health.retry_at {
+        state.timers.insert((new, Timer::Cluster(id)));
+    }
+    with_cluster(state, id, |cluster| cluster.boot = health);
+}
+
+fn with_cluster(state: &mut State, id: ClusterId, change: impl FnOnce(&mut Cluster)) {
+    if let Some(cluster) = state.clusters.get_mut(&id) {
+        change(Arc::make_mut(cluster));
+    }
+}
+
+// ---- nodes
+
+fn node_requested(state: &mut State, at: Millis, e: &event::NodeRequested) {
+    let node = Node {
+        id: e.id,
+        cluster: e.cluster,
+        state: NodeState::Requested { deadline: e.deadline },
+        since: at,
+        reason: e.reason.clone(),
+        nominal: e.nominal,
+        actual: None,
+        used: Capacity::default(),
+        exclusive: false,
+        attempts: Vec::new(),
+        silent: false,
+    };
+    state.nodes.insert(e.id, Arc::new(node));
+    state.next.node = state.next.node.max(e.id.next());
+    state.provided = state.provided.plus(e.nominal);
+    with_cluster(state, e.cluster, |cluster| {
+        cluster.nodes.insert(e.id);
+        cluster.live += 1;
+    });
+    time_node(state, e.id);
+}
+
+fn node_state(state: &mut State, at: Millis, id: NodeId, next: NodeState, reason: &str) {
+    with_node(state, id, |node| {
+        node.state = next;
+        node.since = at;
+        node.reason = reason.into();
+    });
+}
+
+fn node_gone(state: &mut State, id: NodeId) {
+    untime_node(state, id);
+    let Some(node) = state.nodes.remove(&id) else { return };
+    state.provided = state.provided.minus(node.nominal);
+    let standing = Standing::of(&node);
+    with_cluster(state, node.cluster, |cluster| {
+        standing.leave(cluster, id);
+        cluster.nodes.remove(&id);
+    });
+}
+
+/// Changes a node and keeps everything that is counted or timed by it.
+fn with_node<T>(state: &mut State, id: NodeId, change: impl FnOnce(&mut Node) -> T) -> Option<T> {
+    untime_node(state, id);
+    let node = Arc::make_mut(state.nodes.get_mut(&id)?);
+    let before = Standing::of(node);
+    let result = change(node);
+    let after = Standing::of(node);
+    let cluster = node.cluster;
+    if before != after {
+        with_cluster(state, cluster, |cluster| {
+            before.leave(cluster, id);
+            after.enter(cluster, id);
+        });
+    }
+    time_node(state, id);
+    Some(result)
+}
+
+/// Where a node stands in its cluster's indices.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Standing {
+    live: bool,
+    busy: bool,
+    unheard: bool,
+    idle: bool,
+    open: bool,
+}
+
+impl Standing {
+    fn of(node: &Node) -> Self {
+        let live = node.is_live();
+        let busy = live && !node.attempts.is_empty();
+        let placeable = matches!(node.state, NodeState::Ready) && !node.silent;
+        Self {
+            live,
+            busy,
+            unheard: live && !busy && node.silent,
+            idle: placeable && node.attempts.is_empty(),
+            open: placeable && busy && !node.exclusive && node.free().cpus_milli > 0,
+        }
+    }
+
+    fn leave(self, cluster: &mut Cluster, id: NodeId) {
+        cluster.live -= u32::from(self.live);
+        cluster.busy -= u32::from(self.busy);
+        cluster.unheard -= u32::from(self.unheard);
+        if self.idle {
+            cluster.idle.remove(&id);
+        }
+        if self.open {
+            cluster.open.remove(&id);
+        }
+    }
+
+    fn enter(self, cluster: &mut Cluster, id: NodeId) {
+        cluster.live += u32::from(self.live);
+        cluster.busy += u32::from(self.busy);
+        cluster.unheard += u32::from(self.unheard);
+        if self.idle {
+            cluster.idle.insert(id);
+        }
+        if self.open {
+            cluster.open.insert(id);
+        }
+    }
+}
+
+/// When a node next needs a look: its state's deadline, or the end of its idle time.
+pub fn node_timer(state: &State, node: &Node) -> Option<Millis> {
+    if node.is_idle() {
+        let idle_ms = state.clusters.get(&node.cluster)?.scale.idle_ms;
+        Some(node.since.plus(idle_ms))
+    } else {
+        node.state.deadline()
+    }
+}
+
+fn time_node(state: &mut State, id: NodeId) {
+    if let Some(at) = state.nodes.get(&id).and_then(|node| node_timer(state, node)) {
+        state.timers.insert((at, Timer::Node(id)));
+    }
+}
+
+fn untime_node(state: &mut State, id: NodeId) {
+    if let Some(at) = state.nodes.get(&id).and_then(|node| node_timer(state, node)) {
+        state.timers.remove(&(at, Timer::Node(id)));
+    }
+}
+
+// ---- jobs
+
+fn job_submitted(state: &mut State, at: Millis, e: &event::JobSubmitted) {
+    let job = Job {
+        id: e.id,
+        workspace: e.workspace,
+        cluster: e.cluster,
+        name: e.name.clone(),
+        document: e.document,
+        owner: e.owner.clone(),
+        submitted: at,
+        priority: e.priority,
+        need: e.need,
+        timeout_ms: e.timeout_ms,
+        attempts_made: 0,
+        attempts_lost: 0,
+        attempts_unprepared: 0,
+        state: JobState::Queued { since: at, reason: None },
+        cancel: None,
+    };
+    let key = queue_key(&job);
+    state.job_names.insert((e.workspace, NameFingerprint::of(&e.name)), e.id);
+    state.jobs.insert(e.id, Arc::new(job));
+    state.next.job = state.next.job.max(e.id.next());
+    with_cluster(state, e.cluster, |cluster| {
+        cluster.queue.insert(key);
+    });
+}
+
+fn job_placed(state: &mut State, at: Millis, e: &event::JobPlaced) {
+    let Some(job) = state.jobs.get_mut(&e.id).map(Arc::make_mut) else { return };
+    let (key, cluster, need) = (queue_key(job), job.cluster, job.need);
+    job.attempts_made = e.attempt;
+    job.state = JobState::Active(Attempt {
+        number: e.attempt,
+        node: e.node,
+        phase: Phase::Assigned,
+        since: at,
+        last_report: 0,
+        stop: None,
+        run_deadline: None,
+    });
+    with_cluster(state, cluster, |cluster| {
+        cluster.queue.remove(&key);
+        cluster.active.insert(e.id);
+    });
+    with_node(state, e.node, |node| {
+        node.attempts.push(AttemptId { job: e.id, number: e.attempt });
+        match need {
+            Need::Whole => node.exclusive = true,
+            Need::Share(share) => node.used = node.used.plus(share),
+        }
+        node.reason = "running".into();
+    });
+}
+
+fn job_requeued(state: &mut State, at: Millis, e: &event::JobRequeued) {
+    release(state, at, e.id);
+    let Some(job) = state.jobs.get_mut(&e.id).map(Arc::make_mut) else { return };
+    job.attempts_lost += u32::from(e.lost);
+    job.attempts_unprepared += u32::from(e.unprepared);
+    job.state = JobState::Queued { since: at, reason: Some(e.reason.clone()) };
+    let (key, cluster) = (queue_key(job), job.cluster);
+    with_cluster(state, cluster, |cluster| {
+        cluster.queue.insert(key);
+    });
+}
+
+fn job_ended(state: &mut State, at: Millis, id: JobId) {
+    release(state, at, id);
+    let Some(job) = state.jobs.remove(&id) else { return };
+    let key = queue_key(&job);
+    with_cluster(state, job.cluster, |cluster| {
+        cluster.queue.remove(&key);
+    });
+}
+
+/// Takes a job's attempt off its node. The node's idle time starts anew.
+fn release(state: &mut State, at: Millis, id: JobId) {
+    untime_job(state, id);
+    let Some(job) = state.jobs.get(&id) else { return };
+    let Some(attempt) = job.attempt() else { return };
+    let (cluster, node, need) = (job.cluster, attempt.node, job.need);
+    with_cluster(state, cluster, |cluster| {
+        cluster.active.remove(&id);
+    });
+    with_node(state, node, |node| {
+        node.attempts.retain(|a| a.job != id);
+        match need {
+            Need::Whole => node.exclusive = false,
+            Need::Share(share) => node.used = node.used.minus(share),
+        }
+        if node.attempts.is_empty() && matches!(node.state, NodeState::Ready) {
+            node.since = at;
+            node.reason = "idle".into();
+        }
+    });
+}
+
+fn with_attempt(state: &mut State, id: JobId, number: u32, change: impl FnOnce(&mut Attempt)) {
+    with_job(state, id, |job| {
+        if let JobState::Active(attempt) = &mut job.state
+            && attempt.number == number
+        {
+            change(attempt);
+        }
+    });
+}
+
+fn with_job(state: &mut State, id: JobId, change: impl FnOnce(&mut Job)) {
+    untime_job(state, id);
+    if let Some(job) = state.jobs.get_mut(&id) {
+        change(Arc::make_mut(job));
+    }
+    if let Some(at) = state.jobs.get(&id).and_then(|job| job_timer(job)) {
+        state.timers.insert((at, Timer::Job(id)));
+    }
+}
+
+/// When a job next needs a look: the end of patience with a stop, else of its time to run.
+pub fn job_timer(job: &Job) -> Option<Millis> {
+    let attempt = job.attempt()?;
+    attempt.stop.as_ref().map(|stop| stop.deadline).or(attempt.run_deadline)
+}
+
+fn untime_job(state: &mut State, id: JobId) {
+    if let Some(at) = state.jobs.get(&id).and_then(|job| job_timer(job)) {
+        state.timers.remove(&(at, Timer::Job(id)));
+    }
+}
+
+pub fn queue_key(job: &Job) -> QueueKey {
+    QueueKey { behind: u8::MAX - job.priority, job: job.id }
+}

@@ -1,0 +1,166 @@
+//! A cluster: declared once, rising and falling between its minimum and maximum.
+
+use std::sync::Arc;
+
+use imbl::OrdSet;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{ClusterId, DocHash, JobId, NodeId, WorkspaceId};
+use crate::units::{Capacity, MicroUsd, Millis};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Tier {
+    Dedicated,
+    LowPriority,
+}
+
+impl Tier {
+    /// As Azure answers it.
+    pub const fn canonical(self) -> &'static str {
+        match self {
+            Self::Dedicated => "Dedicated",
+            Self::LowPriority => "LowPriority",
+        }
+    }
+
+    /// Any case, with or without `_`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let plain: String =
+            text.chars().filter(char::is_ascii_alphabetic).map(|c| c.to_ascii_lowercase()).collect();
+        match plain.as_str() {
+            "dedicated" => Some(Self::Dedicated),
+            "lowpriority" => Some(Self::LowPriority),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scale {
+    pub min: u32,
+    pub max: u32,
+    pub idle_ms: u64,
+}
+
+/// What may not change after creation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Upper-cased: `STANDARD_DS3_V2`.
+    pub size: Arc<str>,
+    pub nominal: Capacity,
+    pub tier: Tier,
+    /// Per node and hour; zero where no price is published.
+    pub price: MicroUsd,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cluster {
+    pub id: ClusterId,
+    pub workspace: WorkspaceId,
+    pub name: Arc<str>,
+    pub location: Arc<str>,
+    pub shape: Shape,
+    pub scale: Scale,
+    /// Counts accepted definitions, from 1.
+    pub revision: u32,
+    /// What the user wrote, less what decides.
+    pub document: DocHash,
+    pub created: Millis,
+    pub modified: Millis,
+    pub phase: ClusterPhase,
+    pub target: u32,
+    pub target_since: Millis,
+    /// Why the target is below what the work asks for.
+    pub cuts: Vec<Cut>,
+    pub boot: BootHealth,
+
+    /// Every node that is not gone.
+    pub nodes: OrdSet<NodeId>,
+    /// How many of them are there or on their way, not on their way out. Kept by `apply`.
+    pub live: u32,
+    /// How many of those have attempts. Kept by `apply`.
+    pub busy: u32,
+    /// How many of those are unheard and have none: they serve nobody. Kept by `apply`.
+    pub unheard: u32,
+    /// Ready, heard, with nothing on it. Kept by `apply`.
+    pub idle: OrdSet<NodeId>,
+    /// Ready, heard, shared by some attempts and with room left. Kept by `apply`.
+    pub open: OrdSet<NodeId>,
+    /// Waiting jobs in the order they will be looked at. Kept by `apply`.
+    pub queue: OrdSet<QueueKey>,
+    /// Jobs with an attempt.
+    pub active: OrdSet<JobId>,
+}
+
+impl Cluster {
+    pub fn is_deleting(&self) -> bool {
+        matches!(self.phase, ClusterPhase::Deleting { .. })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ClusterPhase {
+    Live,
+    Deleting { since: Millis },
+}
+
+/// Higher priority first, then the order of submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct QueueKey {
+    /// 255 minus the priority, so that the natural order is the right one.
+    pub behind: u8,
+    pub job: JobId,
+}
+
+/// How starting nodes has been going.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BootHealth {
+    /// Failures since the last node that came up.
+    pub failures: u32,
+    pub last_reason: Option<Arc<str>>,
+    /// Nothing is requested before this.
+    pub retry_at: Option<Millis>,
+}
+
+/// What keeps a target below demand.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Cut {
+    /// The work asks for more nodes than `max`.
+    Maximum { wanted: u32, max: u32 },
+    /// The provider makes no more nodes than this, all clusters together.
+    ProviderNodes { in_use: u32, max: u32 },
+    /// `local.capacity: strict` and the machine is full.
+    ProviderCapacity { free: Capacity, needed: Capacity },
+    /// Nodes failed to start; the next try is later.
+    BootBackoff { failures: u32, retry_at: Millis },
+    /// The server is being stopped.
+    Draining,
+}
+
+impl Cut {
+    /// One sentence for people.
+    pub fn sentence(&self) -> String {
+        match self {
+            Self::Maximum { wanted, max } => {
+                format!(
+                    "{wanted} nodes are wanted and max_instances is {max}; raise max_instances or wait for a node to be free."
+                )
+            }
+            Self::ProviderNodes { in_use, max } => {
+                format!(
+                    "The provider makes at most {max} nodes (local.max_nodes) and {in_use} exist, over all clusters."
+                )
+            }
+            Self::ProviderCapacity { free, needed } => {
+                format!("A node needs {needed}; the machine has {free} free and local.capacity is strict.")
+            }
+            Self::BootBackoff { failures, retry_at } => {
+                format!(
+                    "{failures} nodes in a row failed to start; the next is tried at {}.",
+                    retry_at.rfc3339()
+                )
+            }
+            Self::Draining => "The server is being stopped.".into(),
+        }
+    }
+}

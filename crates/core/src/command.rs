@@ -1,0 +1,166 @@
+//! What somebody asks for. A command carries what was asked and the documents' hashes; never a decision.
+
+use std::sync::Arc;
+
+use crate::ids::{AttemptId, ClusterId, DocHash, JobId, NodeId, WorkspaceId};
+use crate::job::{AttemptFacts, Exit, Need};
+use crate::problem::Problem;
+use crate::settings::Settings;
+use crate::units::{Capacity, Millis};
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// First of every life of a server.
+    Start {
+        release: Arc<str>,
+        settings: Settings,
+    },
+    /// Place nothing more; stop what still runs at the deadline.
+    Drain {
+        deadline: Millis,
+    },
+
+    PutGroup {
+        subscription: Arc<str>,
+        name: Arc<str>,
+        location: Arc<str>,
+        document: DocHash,
+    },
+    DeleteGroup {
+        subscription: Arc<str>,
+        name: Arc<str>,
+    },
+    PutWorkspace(PutWorkspace),
+    DeleteWorkspace {
+        workspace: WorkspaceId,
+    },
+    PutAsset {
+        workspace: WorkspaceId,
+        kind: Arc<str>,
+        name: Arc<str>,
+        version: Arc<str>,
+        document: DocHash,
+        content: Option<Arc<str>>,
+    },
+    DeleteAsset {
+        workspace: WorkspaceId,
+        kind: Arc<str>,
+        name: Arc<str>,
+        version: Arc<str>,
+    },
+
+    PutCluster(PutCluster),
+    DeleteCluster {
+        cluster: ClusterId,
+        reason: Arc<str>,
+    },
+
+    SubmitJob(SubmitJob),
+    UpdateJob {
+        job: JobId,
+        meta: DocHash,
+        archived: bool,
+    },
+    CancelJob {
+        job: JobId,
+        reason: Arc<str>,
+    },
+    /// `ended`: the caller has seen in the tables that the job is final.
+    DeleteJob {
+        job: JobId,
+    },
+
+    /// From a provider or an agent.
+    Report(Report),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct PutWorkspace {
+    pub subscription: Arc<str>,
+    pub group: Arc<str>,
+    pub name: Arc<str>,
+    /// Required at creation.
+    pub location: Option<Arc<str>>,
+    pub document: DocHash,
+    /// What the face already found wrong while reading.
+    pub problems: Vec<Problem>,
+}
+
+/// A wanted definition. `None` means "as it is, or the default".
+#[derive(Clone, Debug, PartialEq)]
+pub struct PutCluster {
+    pub workspace: WorkspaceId,
+    pub name: Arc<str>,
+    pub location: Option<Arc<str>>,
+    pub size: Option<Arc<str>>,
+    pub tier: Option<Arc<str>>,
+    pub min: Option<i64>,
+    pub max: Option<i64>,
+    pub idle_ms: Option<i64>,
+    pub document: DocHash,
+    /// What the face already found wrong while reading, or sees changed that may not change.
+    pub problems: Vec<Problem>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct SubmitJob {
+    pub workspace: WorkspaceId,
+    pub name: Arc<str>,
+    /// As the caller named it, to be found in this workspace.
+    pub cluster: Arc<str>,
+    pub owner: Arc<str>,
+    pub priority: u8,
+    pub need: Need,
+    pub timeout_ms: Option<u64>,
+    pub document: DocHash,
+    pub meta: DocHash,
+    pub problems: Vec<Problem>,
+}
+
+/// News of what became of an effect, or of the world by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Report {
+    /// The provider has begun to make the node.
+    NodeCreating {
+        node: NodeId,
+    },
+    /// The node exists; its agent is on its way.
+    NodePreparing {
+        node: NodeId,
+    },
+    /// The provider cannot make it.
+    NodeFailed {
+        node: NodeId,
+        reason: Arc<str>,
+    },
+    /// The agent is in and ready for work.
+    NodeReady {
+        node: NodeId,
+        actual: Capacity,
+        isolation: Arc<str>,
+    },
+    NodeSilent {
+        node: NodeId,
+    },
+    NodeHeard {
+        node: NodeId,
+    },
+    /// It is certain that nothing of the node runs any more: process exit, fence, removal, or lease ended.
+    NodeGone {
+        node: NodeId,
+        reason: Arc<str>,
+    },
+    Attempt {
+        node: NodeId,
+        attempt: AttemptId,
+        number: u64,
+        news: AttemptNews,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum AttemptNews {
+    Started { facts: AttemptFacts },
+    Finalizing,
+    Ended { exit: Exit },
+}

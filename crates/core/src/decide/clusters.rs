@@ -1,0 +1,210 @@
+//! Creating, changing and deleting clusters: the rules of AmlCompute.
+
+use std::sync::Arc;
+
+use super::places::{being_deleted, known_location, live_workspace};
+use crate::catalogue;
+use crate::cluster::{Cluster, Scale, Shape, Tier};
+use crate::command::PutCluster;
+use crate::event::{ClusterCreated, ClusterDeleteRequested, ClusterUpdated, Event};
+use crate::ids::ClusterId;
+use crate::limits;
+use crate::names;
+use crate::problem::{Code, Problem, Refusal};
+use crate::state::State;
+use crate::units::MicroUsd;
+
+pub const DEFAULT_SIZE: &str = "STANDARD_DS3_V2";
+pub const DEFAULT_MIN: u32 = 0;
+pub const DEFAULT_MAX: u32 = 4;
+pub const DEFAULT_IDLE_MS: u64 = 120_000;
+
+pub fn put(state: &State, mut put: PutCluster) -> Result<Vec<Event>, Refusal> {
+    super::refuse_while_draining(state)?;
+    let workspace = live_workspace(state, put.workspace)?;
+    let mut problems = std::mem::take(&mut put.problems);
+    let scale = check_scale(&put, &mut problems);
+
+    if let Some(existing) = state.cluster(put.workspace, &put.name) {
+        if existing.is_deleting() {
+            return Err(being_deleted("compute", &put.name));
+        }
+        check_unchanged(existing, &put, &mut problems);
+        Refusal::unless_empty(problems)?;
+        let revision = existing.revision + 1;
+        return Ok(vec![ClusterUpdated { id: existing.id, revision, scale, document: put.document }.into()]);
+    }
+
+    problems.extend(names::check_cluster_name(&put.name));
+    let location =
+        known_location(state, put.location.as_deref().unwrap_or(&workspace.location), &mut problems);
+    let shape = check_shape(&put, &mut problems);
+    if let Some(other) = state.cluster_names.get(&(location.clone(), put.name.to_lowercase().into())) {
+        let holder = state
+            .clusters
+            .get(other)
+            .and_then(|cluster| state.workspaces.get(&cluster.workspace))
+            .map_or_else(String::new, |w| {
+                format!(" by workspace '{}' in resource group '{}'", w.name, w.group)
+            });
+        problems.push(
+            Problem::new(
+                Code::ComputeNameTaken,
+                format!("The compute name '{}' is already used in {location}{holder}. Names are unique in a region; choose another.", put.name),
+            )
+            .at("name"),
+        );
+    }
+    // A taken name is a conflict whatever else is wrong: its code speaks first.
+    problems.sort_by_key(|p| p.code != Code::ComputeNameTaken);
+    Refusal::unless_empty(problems)?;
+    let Some(shape) = shape else {
+        return Err(Refusal::because(Code::InvalidVmSize, "The VM size is not known."));
+    };
+    Ok(vec![
+        ClusterCreated {
+            id: state.next.cluster,
+            workspace: put.workspace,
+            name: put.name,
+            location,
+            shape,
+            scale,
+            document: put.document,
+        }
+        .into(),
+    ])
+}
+
+pub fn delete(state: &State, id: ClusterId, reason: Arc<str>) -> Result<Vec<Event>, Refusal> {
+    match state.clusters.get(&id) {
+        None => Err(Refusal::because(Code::ResourceNotFound, "The compute was not found.")),
+        Some(cluster) if cluster.is_deleting() => Ok(Vec::new()),
+        Some(_) => Ok(vec![ClusterDeleteRequested { id, reason }.into()]),
+    }
+}
+
+fn check_scale(put: &PutCluster, problems: &mut Vec<Problem>) -> Scale {
+    let mut problem = |target: &str, message: String| {
+        problems.push(Problem::new(Code::InvalidScaleSettings, message).at(target));
+    };
+    let mut count = |field: &str, value: Option<i64>, default: u32| match value {
+        None => default,
+        Some(n) => match u32::try_from(n) {
+            Ok(n) if n <= limits::CLUSTER_NODES_MAX => n,
+            _ => {
+                problem(
+                    field,
+                    format!("{field} is {n}; it must be between 0 and {}.", limits::CLUSTER_NODES_MAX),
+                );
+                default
+            }
+        },
+    };
+    let min = count("minNodeCount", put.min, DEFAULT_MIN);
+    // A minimum above the default maximum needs a stated maximum, which the check below asks for.
+    let max = count("maxNodeCount", put.max, DEFAULT_MAX);
+    if min > max {
+        problem(
+            "minNodeCount",
+            format!(
+                "minNodeCount is {min} and maxNodeCount is {max}; the minimum cannot be above the maximum."
+            ),
+        );
+    }
+    let idle_ms = match put.idle_ms {
+        None => DEFAULT_IDLE_MS,
+        Some(ms) => match u64::try_from(ms) {
+            Ok(ms) if ms <= limits::IDLE_TIME_S_MAX * 1000 => ms,
+            _ => {
+                problem(
+                    "nodeIdleTimeBeforeScaleDown",
+                    format!(
+                        "The idle time is {} seconds; it must be between 0 and {}.",
+                        ms / 1000,
+                        limits::IDLE_TIME_S_MAX
+                    ),
+                );
+                DEFAULT_IDLE_MS
+            }
+        },
+    };
+    Scale { min, max, idle_ms }
+}
+
+fn check_shape(put: &PutCluster, problems: &mut Vec<Problem>) -> Option<Shape> {
+    let tier = put.tier.as_deref().map_or(Some(Tier::Dedicated), Tier::parse);
+    if tier.is_none() {
+        problems.push(
+            Problem::new(
+                Code::BadArgument,
+                format!(
+                    "The tier '{}' is not known; it is Dedicated or LowPriority.",
+                    put.tier.as_deref().unwrap_or_default()
+                ),
+            )
+            .at("vmPriority"),
+        );
+    }
+    let asked = put.size.as_deref().unwrap_or(DEFAULT_SIZE);
+    let Some(size) = catalogue::size(asked) else {
+        let close = catalogue::resembling(asked);
+        let hint = if close.is_empty() {
+            String::from(" 'neap compute list-sizes' lists those that are.")
+        } else {
+            format!(" Did you mean one of {}?", close.join(", "))
+        };
+        problems.push(
+            Problem::new(Code::InvalidVmSize, format!("The VM size '{asked}' is not known.{hint}"))
+                .at("vmSize"),
+        );
+        return None;
+    };
+    let tier = tier?;
+    if tier == Tier::LowPriority && !size.low_priority_capable {
+        problems.push(
+            Problem::new(
+                Code::InvalidVmSize,
+                format!("The VM size '{}' has no low-priority tier; use Dedicated.", size.name),
+            )
+            .at("vmPriority"),
+        );
+    }
+    let price = match tier {
+        Tier::Dedicated => size.dedicated_price,
+        Tier::LowPriority => size.low_priority_price,
+    };
+    Some(Shape {
+        size: size.name.to_ascii_uppercase().into(),
+        nominal: size.capacity(),
+        tier,
+        price: price.unwrap_or(MicroUsd(0)),
+    })
+}
+
+/// Location, size and tier are for ever: a change is refused in words, never ignored.
+fn check_unchanged(existing: &Cluster, put: &PutCluster, problems: &mut Vec<Problem>) {
+    let mut changed = |target: &str, word: &str, from: &str, to: &str| {
+        problems.push(
+            Problem::new(
+                Code::PropertyChangeNotAllowed,
+                format!("The {word} of compute '{}' is {from} and cannot be changed to {to}; delete it and create it again.", existing.name),
+            )
+            .at(target),
+        );
+    };
+    if let Some(location) = &put.location
+        && names::canonical_location(location) != *existing.location
+    {
+        changed("location", "location", &existing.location, location);
+    }
+    if let Some(size) = &put.size
+        && !size.eq_ignore_ascii_case(&existing.shape.size)
+    {
+        changed("vmSize", "size", &existing.shape.size, size);
+    }
+    if let Some(tier) = &put.tier
+        && Tier::parse(tier) != Some(existing.shape.tier)
+    {
+        changed("vmPriority", "tier", existing.shape.tier.canonical(), tier);
+    }
+}

@@ -1,0 +1,306 @@
+//! Submitting, editing, cancelling and deleting jobs, and what an exit means for the job.
+
+use std::sync::Arc;
+
+use super::places::live_workspace;
+use crate::command::SubmitJob;
+use crate::event::{
+    AttemptStopRequested, Event, JobCancelRequested, JobDeleted, JobEnded, JobSubmitted, JobUpdated,
+};
+use crate::ids::{DocHash, JobId};
+use crate::job::{Class, Exit, Job, Need, Outcome, StopReason};
+use crate::limits;
+use crate::names;
+use crate::problem::{Code, Problem, Refusal};
+use crate::state::State;
+use crate::units::{Capacity, Millis};
+
+pub fn submit(state: &State, submit: SubmitJob) -> Result<Vec<Event>, Refusal> {
+    super::refuse_while_draining(state)?;
+    live_workspace(state, submit.workspace)?;
+    if state.job_named(submit.workspace, &submit.name).is_some() {
+        return Err(Refusal::because(
+            Code::JobNameTaken,
+            format!(
+                "A job named '{}' exists or has existed in this workspace; choose another name.",
+                submit.name
+            ),
+        ));
+    }
+    let mut problems = submit.problems;
+    problems.extend(names::check_job_name(&submit.name));
+    let cluster = state.cluster(submit.workspace, &submit.cluster).filter(|c| !c.is_deleting());
+    match cluster {
+        None => problems.push(
+            Problem::new(
+                Code::ComputeNotFound,
+                format!("The compute '{}' was not found in this workspace; 'neap compute list' shows those there are.", submit.cluster),
+            )
+            .at("computeId"),
+        ),
+        Some(cluster) => {
+            check_need(state, &submit.need, cluster.shape.nominal, &cluster.shape.size, &mut problems);
+            if cluster.queue.len() >= limits::QUEUE_LENGTH_MAX {
+                problems.push(Problem::new(
+                    Code::LimitReached,
+                    format!("{} jobs wait on compute '{}' already, which is the limit.", cluster.queue.len(), cluster.name),
+                ));
+            }
+        }
+    }
+    Refusal::unless_empty(problems)?;
+    let Some(cluster) = cluster else {
+        return Err(Refusal::because(Code::ComputeNotFound, "The compute was not found."));
+    };
+    Ok(vec![
+        JobSubmitted {
+            id: state.next.job,
+            workspace: submit.workspace,
+            cluster: cluster.id,
+            name: submit.name,
+            owner: submit.owner,
+            priority: submit.priority,
+            need: submit.need,
+            timeout_ms: submit.timeout_ms,
+            document: submit.document,
+            meta: submit.meta,
+        }
+        .into(),
+    ])
+}
+
+/// A need must fit the size, and a GPU must truly be there: a job is never run on the CPU in silence.
+fn check_need(state: &State, need: &Need, nominal: Capacity, size: &str, problems: &mut Vec<Problem>) {
+    let gpus = match need {
+        Need::Whole => nominal.gpus,
+        Need::Share(share) => {
+            if share.cpus_milli < limits::SHARE_CPUS_MILLI_MIN {
+                problems.push(
+                    Problem::new(Code::BadArgument, "A job that shares a node asks for at least 0.01 cpus.")
+                        .at("resources"),
+                );
+            }
+            if !nominal.fits(*share) {
+                problems.push(
+                    Problem::new(
+                        Code::ResourceTooLarge,
+                        format!("The job asks for {share}; a node of size {size} has {nominal}."),
+                    )
+                    .at("resources"),
+                );
+            }
+            share.gpus
+        }
+    };
+    if let Some(machine) = state.settings.provider.machine
+        && gpus > machine.gpus
+    {
+        problems.push(
+            Problem::new(
+                Code::GpuNotAvailable,
+                format!(
+                    "The job needs {gpus} GPU(s), as size {size} has, and this machine has {}. It is not run on the CPU instead; \
+                     use a size without GPUs, or state resources.properties.neap.gpus: 0.",
+                    machine.gpus
+                ),
+            )
+            .at("computeId"),
+        );
+    }
+}
+
+pub fn update(state: &State, id: JobId, meta: DocHash, archived: bool) -> Result<Vec<Event>, Refusal> {
+    known(state, id)?;
+    Ok(vec![JobUpdated { id, meta, archived }.into()])
+}
+
+pub fn cancel(state: &State, id: JobId, reason: Arc<str>, now: Millis) -> Result<Vec<Event>, Refusal> {
+    known(state, id)?;
+    let Some(job) = state.jobs.get(&id) else {
+        return Err(Refusal::because(Code::JobAlreadyFinal, "The job has already ended."));
+    };
+    Ok(cancel_events(state, job, reason, now))
+}
+
+/// What it means to want a job ended: at once when it waits, through its node when it runs.
+pub(crate) fn cancel_events(state: &State, job: &Job, reason: Arc<str>, now: Millis) -> Vec<Event> {
+    if job.cancel.is_some() {
+        return Vec::new();
+    }
+    let mut events = vec![JobCancelRequested { id: job.id, reason: reason.clone() }.into()];
+    match job.attempt() {
+        None => {
+            events.push(JobEnded { id: job.id, attempt: None, exit: None, outcome: canceled(reason) }.into())
+        }
+        Some(attempt) => events.push(
+            AttemptStopRequested {
+                id: job.id,
+                attempt: attempt.number,
+                why: StopReason::Cancel,
+                deadline: stop_deadline(state, now),
+            }
+            .into(),
+        ),
+    }
+    events
+}
+
+/// The grace, and as much again for the word to come back.
+pub(crate) fn stop_deadline(state: &State, now: Millis) -> Millis {
+    now.plus(state.settings.stop_grace_ms * 2 + 5_000)
+}
+
+pub fn delete(state: &State, id: JobId) -> Result<Vec<Event>, Refusal> {
+    known(state, id)?;
+    if state.jobs.contains_key(&id) {
+        return Err(Refusal::because(
+            Code::JobNotFinal,
+            "The job has not ended; cancel it first, then delete it.",
+        ));
+    }
+    Ok(vec![JobDeleted { id }.into()])
+}
+
+fn known(state: &State, id: JobId) -> Result<(), Refusal> {
+    if id < state.next.job && id.0 > 0 {
+        Ok(())
+    } else {
+        Err(Refusal::because(Code::ResourceNotFound, "The job was not found."))
+    }
+}
+
+pub(crate) fn canceled(reason: Arc<str>) -> Outcome {
+    Outcome::canceled(
+        Class::UserCode,
+        "JobCanceled",
+        reason,
+        "Submit it again under another name if it is still wanted.",
+    )
+}
+
+/// What the end of an attempt means: the job's outcome, or `None` when it goes back to the queue (with the reason).
+pub fn outcome_of_exit(job: &Job, exit: &Exit) -> Result<Outcome, Requeue> {
+    if let Some(cancel) = &job.cancel {
+        return Ok(canceled(cancel.reason.clone()));
+    }
+    let stop = job.attempt().and_then(|attempt| attempt.stop.as_ref()).map(|stop| stop.why);
+    let user =
+        |code: &str, message: String, next: &str| Ok(Outcome::failed(Class::UserCode, code, message, next));
+    let lost = |why: &str| {
+        if job.attempts_lost + 1 >= limits::ATTEMPTS_LOST_MAX {
+            Ok(nodes_lost(job, why))
+        } else {
+            Err(Requeue::lost(why))
+        }
+    };
+    match (stop, exit) {
+        (_, Exit::Success) => Ok(Outcome::completed()),
+        (Some(StopReason::Timeout), _) | (_, Exit::Timeout) => {
+            Ok(timed_out(job.timeout_ms.unwrap_or_default()))
+        }
+        (Some(StopReason::Draining), _) => Err(Requeue {
+            reason: "the server was stopped while it ran".into(),
+            lost: false,
+            unprepared: false,
+        }),
+        (_, Exit::Code { code }) => user(
+            "UserError",
+            format!("The command ended with exit code {code}."),
+            match code {
+                126 => "The command was found but cannot be executed: check its mode and first line.",
+                127 => "A program in the command was not found: check the environment and the spelling.",
+                _ => "Read the end of user_logs/std_log.txt for what the program said.",
+            },
+        ),
+        (_, Exit::Signal { signal }) => user(
+            "UserError",
+            format!("The command was ended by signal {signal} ({}).", signal_name(*signal)),
+            "Read the end of user_logs/std_log.txt; a crash in native code often ends this way.",
+        ),
+        (_, Exit::OutOfMemory { limit_mb }) => user(
+            "OutOfMemory",
+            format!("The command used more than its {limit_mb} MB of memory and was ended."),
+            "Use less memory, ask for more (resources.properties.neap.memory_gb), or a larger size.",
+        ),
+        (_, Exit::Stopped) => lost("its node stopped it while leaving"),
+        (_, Exit::LeaseLost) => lost("its node lost contact with the server"),
+        (_, Exit::PrepareFailed { class: Class::System, message }) => {
+            if job.attempts_unprepared + 1 >= limits::ATTEMPTS_UNPREPARED_MAX {
+                Ok(Outcome::failed(
+                    Class::System,
+                    "PrepareFailed",
+                    message.clone(),
+                    "Look at 'neap compute node-log' and 'neap doctor'.",
+                ))
+            } else {
+                Err(Requeue { reason: message.clone(), lost: false, unprepared: true })
+            }
+        }
+        (_, Exit::PrepareFailed { class, message }) => {
+            let next = match class {
+                Class::InputData => "Check that every input exists and that its path is right.",
+                _ => "Check the job's environment.",
+            };
+            Ok(Outcome::failed(*class, "PrepareFailed", message.clone(), next))
+        }
+        (_, Exit::FinalizeFailed { message }) => Ok(Outcome::failed(
+            Class::System,
+            "OutputsNotStored",
+            message.clone(),
+            "Check the server's disk space and submit it again.",
+        )),
+    }
+}
+
+/// The attempt did not count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requeue {
+    pub reason: Arc<str>,
+    pub lost: bool,
+    pub unprepared: bool,
+}
+
+impl Requeue {
+    pub fn lost(reason: &str) -> Self {
+        Self { reason: reason.into(), lost: true, unprepared: false }
+    }
+}
+
+/// Too many attempts ended with their nodes.
+pub(crate) fn nodes_lost(job: &Job, reason: &str) -> Outcome {
+    Outcome::failed(
+        Class::System,
+        "NodesLost",
+        format!("{} attempts were lost with their nodes; the last: {reason}", job.attempts_lost + 1),
+        "Look at 'neap compute node-log' and 'neap doctor' for what ends the nodes.",
+    )
+}
+
+fn timed_out(timeout_ms: u64) -> Outcome {
+    Outcome::canceled(
+        Class::UserCode,
+        "JobTimedOut",
+        format!(
+            "The job ran for longer than its limits.timeout of {} seconds and was ended.",
+            timeout_ms / 1000
+        ),
+        "Raise limits.timeout, or make the job do less.",
+    )
+}
+
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        15 => "SIGTERM",
+        _ => "see signal(7)",
+    }
+}

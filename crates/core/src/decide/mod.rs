@@ -1,0 +1,60 @@
+//! May this happen? `decide` answers a command with the events it means, or with every reason why not.
+
+mod clusters;
+mod jobs;
+mod places;
+mod reports;
+
+pub use clusters::{DEFAULT_IDLE_MS, DEFAULT_MAX, DEFAULT_MIN, DEFAULT_SIZE};
+pub use jobs::outcome_of_exit;
+pub(crate) use jobs::{cancel_events, stop_deadline};
+pub(crate) use reports::boot_failed;
+
+use crate::command::Command;
+use crate::event::{AssetDeleted, AssetPut, Event, ServerDraining, ServerStarted};
+use crate::problem::{Code, Refusal};
+use crate::state::State;
+use crate::units::Millis;
+
+pub fn decide(state: &State, command: Command, now: Millis) -> Result<Vec<Event>, Refusal> {
+    match command {
+        Command::Start { release, settings } => Ok(vec![ServerStarted { release, settings }.into()]),
+        Command::Drain { deadline } => Ok(vec![ServerDraining { deadline }.into()]),
+
+        Command::PutGroup { subscription, name, location, document } => {
+            places::put_group(state, subscription, name, &location, document)
+        }
+        Command::DeleteGroup { subscription, name } => places::delete_group(state, subscription, name),
+        Command::PutWorkspace(put) => places::put_workspace(state, put),
+        Command::DeleteWorkspace { workspace } => places::delete_workspace(state, workspace),
+        Command::PutAsset { workspace, kind, name, version, document, content } => {
+            places::live_workspace(state, workspace)?;
+            Ok(vec![AssetPut { workspace, kind, name, version, document, content }.into()])
+        }
+        Command::DeleteAsset { workspace, kind, name, version } => {
+            places::live_workspace(state, workspace)?;
+            Ok(vec![AssetDeleted { workspace, kind, name, version }.into()])
+        }
+
+        Command::PutCluster(put) => clusters::put(state, put),
+        Command::DeleteCluster { cluster, reason } => clusters::delete(state, cluster, reason),
+
+        Command::SubmitJob(submit) => jobs::submit(state, submit),
+        Command::UpdateJob { job, meta, archived } => jobs::update(state, job, meta, archived),
+        Command::CancelJob { job, reason } => jobs::cancel(state, job, reason, now),
+        Command::DeleteJob { job } => jobs::delete(state, job),
+
+        Command::Report(report) => reports::report(state, report, now),
+    }
+}
+
+/// While the server is being stopped nothing new is taken in.
+fn refuse_while_draining(state: &State) -> Result<(), Refusal> {
+    match state.draining {
+        Some(_) => Err(Refusal::because(
+            Code::ServerIsStopping,
+            "The server is being stopped; send this again when it is back.",
+        )),
+        None => Ok(()),
+    }
+}

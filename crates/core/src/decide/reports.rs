@@ -1,0 +1,186 @@
+//! News from providers and agents, through the same door as everything else.
+
+use std::sync::Arc;
+
+use super::jobs::{Requeue, canceled, nodes_lost, outcome_of_exit};
+use crate::command::{AttemptNews, Report};
+use crate::event::{
+    AttemptFinalizing, AttemptStarted, Event, JobEnded, JobRequeued, NodeCreating, NodeGone, NodeHeard,
+    NodePreparing, NodeReady, NodeSilent, NodeUnusable,
+};
+use crate::ids::{AttemptId, NodeId};
+use crate::job::{Job, Phase, StopReason};
+use crate::limits;
+use crate::node::{Node, NodeState};
+use crate::problem::{Code, Refusal};
+use crate::state::State;
+use crate::units::Millis;
+
+pub fn report(state: &State, report: Report, now: Millis) -> Result<Vec<Event>, Refusal> {
+    match report {
+        Report::NodeCreating { node } => Ok(match known(state, node)?.state {
+            NodeState::Requested { .. } => {
+                vec![NodeCreating { id: node, deadline: now.plus(state.settings.create_deadline_ms) }.into()]
+            }
+            _ => Vec::new(),
+        }),
+        Report::NodePreparing { node } => Ok(match known(state, node)?.state {
+            NodeState::Requested { .. } | NodeState::Creating { .. } => {
+                vec![
+                    NodePreparing { id: node, deadline: now.plus(state.settings.prepare_deadline_ms) }.into(),
+                ]
+            }
+            _ => Vec::new(),
+        }),
+        Report::NodeFailed { node, reason } => Ok(boot_failed(state, known(state, node)?, reason, now)),
+        Report::NodeReady { node, actual, isolation } => match known(state, node)?.state {
+            NodeState::Requested { .. } | NodeState::Creating { .. } | NodeState::Preparing { .. } => {
+                Ok(vec![NodeReady { id: node, actual, isolation }.into()])
+            }
+            NodeState::Ready => Ok(Vec::new()),
+            NodeState::Leaving { .. } | NodeState::Unusable { .. } => {
+                Err(Refusal::because(Code::ResourceBeingDeleted, "The node is no longer wanted."))
+            }
+        },
+        Report::NodeSilent { node } => Ok(match state.nodes.get(&node) {
+            Some(n) if n.state == NodeState::Ready && !n.silent => vec![NodeSilent { id: node }.into()],
+            _ => Vec::new(),
+        }),
+        Report::NodeHeard { node } => Ok(match state.nodes.get(&node) {
+            Some(n) if n.silent => vec![NodeHeard { id: node }.into()],
+            _ => Vec::new(),
+        }),
+        Report::NodeGone { node, reason } => Ok(match state.nodes.get(&node) {
+            None => Vec::new(),
+            Some(node) => gone(state, node, reason, now),
+        }),
+        Report::Attempt { node, attempt, number, news } => {
+            attempt_report(state, node, attempt, number, news, now)
+        }
+    }
+}
+
+fn known(state: &State, id: NodeId) -> Result<&Arc<Node>, Refusal> {
+    state
+        .nodes
+        .get(&id)
+        .ok_or_else(|| Refusal::because(Code::ResourceNotFound, format!("Node n-{id} is not known.")))
+}
+
+/// A node that was on its way and will not come. It is shown for a while, and the next try waits.
+pub(crate) fn boot_failed(state: &State, node: &Node, reason: Arc<str>, now: Millis) -> Vec<Event> {
+    match node.state {
+        NodeState::Requested { .. } | NodeState::Creating { .. } | NodeState::Preparing { .. } => {
+            let failures = state.clusters.get(&node.cluster).map_or(0, |c| c.boot.failures);
+            let wait_ms = (limits::BOOT_BACKOFF_MS_MIN << failures.min(10)).min(limits::BOOT_BACKOFF_MS_MAX);
+            vec![
+                NodeUnusable {
+                    id: node.id,
+                    deadline: now.plus(state.settings.unusable_keep_ms),
+                    reason,
+                    retry_at: Some(now.plus(wait_ms)),
+                }
+                .into(),
+            ]
+        }
+        NodeState::Ready | NodeState::Leaving { .. } | NodeState::Unusable { .. } => Vec::new(),
+    }
+}
+
+fn gone(state: &State, node: &Node, reason: Arc<str>, now: Millis) -> Vec<Event> {
+    match node.state {
+        NodeState::Requested { .. } | NodeState::Creating { .. } | NodeState::Preparing { .. } => {
+            boot_failed(state, node, reason, now)
+        }
+        // Shown until its deadline; then it leaves and is gone.
+        NodeState::Unusable { .. } => Vec::new(),
+        NodeState::Ready | NodeState::Leaving { .. } => {
+            let mut events = resolve_lost_attempts(state, node, &reason);
+            events.push(NodeGone { id: node.id, reason }.into());
+            events
+        }
+    }
+}
+
+/// What becomes of the jobs on a node that is certainly gone.
+fn resolve_lost_attempts(state: &State, node: &Node, reason: &Arc<str>) -> Vec<Event> {
+    node.attempts
+        .iter()
+        .filter_map(|attempt| Some(lost(state.jobs.get(&attempt.job)?, *attempt, reason)))
+        .collect()
+}
+
+fn lost(job: &Job, attempt: AttemptId, reason: &Arc<str>) -> Event {
+    let ended = |outcome| JobEnded { id: job.id, attempt: Some(attempt.number), exit: None, outcome }.into();
+    if let Some(cancel) = &job.cancel {
+        return ended(canceled(cancel.reason.clone()));
+    }
+    let stop = job.attempt().and_then(|a| a.stop.as_ref()).map(|stop| stop.why);
+    match stop {
+        Some(StopReason::Timeout) => {
+            // The time was up; that the node went too does not give it more.
+            let exit = crate::job::Exit::Timeout;
+            match outcome_of_exit(job, &exit) {
+                Ok(outcome) => ended(outcome),
+                Err(requeue) => requeued(job, attempt, requeue),
+            }
+        }
+        Some(StopReason::Draining) => {
+            let reason = "the server was stopped while it ran".into();
+            requeued(job, attempt, Requeue { reason, lost: false, unprepared: false })
+        }
+        Some(StopReason::Cancel) | None if job.attempts_lost + 1 >= limits::ATTEMPTS_LOST_MAX => {
+            ended(nodes_lost(job, reason))
+        }
+        Some(StopReason::Cancel) | None => requeued(job, attempt, Requeue::lost(reason)),
+    }
+}
+
+fn requeued(job: &Job, attempt: AttemptId, requeue: Requeue) -> Event {
+    JobRequeued {
+        id: job.id,
+        attempt: attempt.number,
+        reason: requeue.reason,
+        lost: requeue.lost,
+        unprepared: requeue.unprepared,
+    }
+    .into()
+}
+
+/// A report of an attempt that is not the job's current one, or that was taken in before, changes nothing.
+fn attempt_report(
+    state: &State,
+    node: NodeId,
+    id: AttemptId,
+    number: u64,
+    news: AttemptNews,
+    now: Millis,
+) -> Result<Vec<Event>, Refusal> {
+    let Some(job) = state.jobs.get(&id.job) else { return Ok(Vec::new()) };
+    let Some(attempt) = job.attempt().filter(|a| a.number == id.number && a.node == node) else {
+        return Ok(Vec::new());
+    };
+    if number <= attempt.last_report {
+        return Ok(Vec::new());
+    }
+    Ok(match news {
+        AttemptNews::Started { facts } if attempt.phase == Phase::Assigned => {
+            // The node enforces the timeout itself; the server's own clock is the second line.
+            let run_deadline =
+                job.timeout_ms.map(|ms| now.plus(ms.saturating_add(state.settings.stop_grace_ms + 5_000)));
+            vec![
+                AttemptStarted { id: job.id, attempt: id.number, report: number, run_deadline, facts }.into(),
+            ]
+        }
+        AttemptNews::Started { .. } => Vec::new(),
+        AttemptNews::Finalizing => {
+            vec![AttemptFinalizing { id: job.id, attempt: id.number, report: number }.into()]
+        }
+        AttemptNews::Ended { exit } => vec![match outcome_of_exit(job, &exit) {
+            Ok(outcome) => {
+                JobEnded { id: job.id, attempt: Some(id.number), exit: Some(exit), outcome }.into()
+            }
+            Err(requeue) => requeued(job, id, requeue),
+        }],
+    })
+}

@@ -1,0 +1,121 @@
+//! The shapes of documents: what users wrote and what nothing decides on. They lie beside the log.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A job's definition, fixed at submission.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct JobDocument {
+    pub command: String,
+    pub experiment: String,
+    /// Where the code snapshot lies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<BlobPath>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// The environment's conda or pip specification, as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packages: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment_variables: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub inputs: BTreeMap<String, InputDocument>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub outputs: BTreeMap<String, OutputDocument>,
+    /// `properties` of the request as it came, less what lives in [`JobMeta`]: echoed by GET and compared by PUT.
+    pub asked: Value,
+    /// Lines the log begins with: every difference from what was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub preamble: Vec<String>,
+}
+
+/// A blob or a folder of blobs in one of the workspace's own containers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlobPath {
+    pub account: String,
+    pub container: String,
+    /// A folder ends with `/` (or is empty), a blob does not.
+    pub path: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum InputDocument {
+    Literal { value: String },
+    File { at: BlobPath },
+    Folder { at: BlobPath },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum OutputDocument {
+    File { at: BlobPath },
+    Folder { at: BlobPath },
+}
+
+/// What may be edited while and after a job runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct JobMeta {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub display_name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+    #[serde(default)]
+    pub properties: BTreeMap<String, String>,
+}
+
+/// A cluster's definition beyond what decides.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClusterDocument {
+    #[serde(default)]
+    pub description: Option<String>,
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+    /// As answered: canonical type, ids, principals.
+    #[serde(default)]
+    pub identity: Option<Value>,
+    #[serde(default)]
+    pub subnet: Option<String>,
+    #[serde(default)]
+    pub public_ip: Option<bool>,
+    #[serde(default)]
+    pub remote_login: Option<String>,
+    #[serde(default)]
+    pub local_auth_disabled: Option<bool>,
+    #[serde(default)]
+    pub admin_user: Option<String>,
+    #[serde(default)]
+    pub admin_key: Option<String>,
+    /// Only a password hash is ever kept.
+    #[serde(default)]
+    pub admin_password_hash: Option<String>,
+}
+
+/// A workspace's or resource group's definition beyond what decides.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlaceDocument {
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+    /// The rest of `properties` as it came.
+    #[serde(default)]
+    pub properties: Value,
+    #[serde(default)]
+    pub identity: Option<Value>,
+}
+
+/// A code, environment, data or datastore version: `properties` as answered.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AssetDocument {
+    pub properties: Value,
+    #[serde(default)]
+    pub created_by: String,
+    #[serde(default)]
+    pub created_ms: u64,
+    /// Sealed by the vault; never answered but by `listSecrets`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sealed_secret: Option<String>,
+}

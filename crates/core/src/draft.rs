@@ -1,0 +1,124 @@
+//! A state in the making: events are applied as they are decided, and what they touched is remembered.
+//!
+//! A batch runs on a draft, which is published after the commit or dropped if it fails.
+
+use std::collections::BTreeSet;
+
+use crate::apply::apply;
+use crate::event::Event;
+use crate::ids::{ClusterId, JobId, NodeId, WorkspaceId};
+use crate::state::State;
+use crate::units::Millis;
+
+#[derive(Clone, Debug)]
+pub struct Draft {
+    pub state: State,
+    pub events: Vec<Event>,
+    pub touched: Touched,
+}
+
+/// What events were about: where planning looks again, and where effects are read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Touched {
+    pub workspaces: BTreeSet<WorkspaceId>,
+    pub clusters: BTreeSet<ClusterId>,
+    pub nodes: BTreeSet<NodeId>,
+    pub jobs: BTreeSet<JobId>,
+}
+
+impl Draft {
+    pub fn new(state: State) -> Self {
+        Self { state, events: Vec::new(), touched: Touched::default() }
+    }
+
+    pub fn emit(&mut self, at: Millis, event: impl Into<Event>) {
+        let event = event.into();
+        self.touch(&event);
+        apply(&mut self.state, at, &event);
+        self.events.push(event);
+    }
+
+    fn touch(&mut self, event: &Event) {
+        match event {
+            Event::ServerStarted(_) | Event::ServerDraining(_) => {
+                self.touched.clusters.extend(self.state.clusters.keys());
+            }
+            Event::GroupPut(_)
+            | Event::GroupDeleted(_)
+            | Event::AssetPut(_)
+            | Event::AssetDeleted(_)
+            | Event::DocumentErased(_)
+            | Event::JobUpdated(_)
+            | Event::JobDeleted(_) => {}
+            Event::WorkspaceCreated(e) => self.workspace(e.id),
+            Event::WorkspaceUpdated(e) => self.workspace(e.id),
+            Event::WorkspaceDeleteRequested(e) => self.workspace(e.id),
+            Event::WorkspaceDeleted(e) => self.workspace(e.id),
+            Event::ClusterCreated(e) => self.cluster(e.id),
+            Event::ClusterUpdated(e) => self.cluster(e.id),
+            Event::ClusterDeleteRequested(e) => self.cluster(e.id),
+            Event::ClusterDeleted(e) => {
+                if let Some(cluster) = self.state.clusters.get(&e.id) {
+                    self.touched.workspaces.insert(cluster.workspace);
+                }
+                self.cluster(e.id);
+            }
+            Event::ClusterTarget(e) => self.cluster(e.id),
+            Event::NodeRequested(e) => {
+                self.touched.nodes.insert(e.id);
+                self.cluster(e.cluster);
+            }
+            Event::NodeCreating(e) => self.node(e.id),
+            Event::NodePreparing(e) => self.node(e.id),
+            Event::NodeReady(e) => self.node(e.id),
+            Event::NodeSilent(e) => self.node(e.id),
+            Event::NodeHeard(e) => self.node(e.id),
+            Event::NodeLeaving(e) => self.node(e.id),
+            Event::NodeUnusable(e) => self.node(e.id),
+            Event::NodeGone(e) => {
+                self.node(e.id);
+                // Room came free: whoever waits for it looks again.
+                self.touched.clusters.extend(self.state.waiting_for_room.iter());
+            }
+            Event::JobSubmitted(e) => {
+                self.touched.jobs.insert(e.id);
+                self.cluster(e.cluster);
+            }
+            Event::JobPlaced(e) => {
+                self.node(e.node);
+                self.job(e.id);
+            }
+            Event::AttemptStarted(e) => self.job(e.id),
+            Event::AttemptFinalizing(e) => self.job(e.id),
+            Event::AttemptStopRequested(e) => self.job(e.id),
+            Event::JobRequeued(e) => self.job(e.id),
+            Event::JobCancelRequested(e) => self.job(e.id),
+            Event::JobEnded(e) => self.job(e.id),
+        }
+    }
+
+    fn workspace(&mut self, id: WorkspaceId) {
+        self.touched.workspaces.insert(id);
+    }
+
+    fn cluster(&mut self, id: ClusterId) {
+        self.touched.clusters.insert(id);
+    }
+
+    fn node(&mut self, id: NodeId) {
+        self.touched.nodes.insert(id);
+        if let Some(node) = self.state.nodes.get(&id) {
+            self.touched.clusters.insert(node.cluster);
+        }
+    }
+
+    fn job(&mut self, id: JobId) {
+        self.touched.jobs.insert(id);
+        if let Some(job) = self.state.jobs.get(&id) {
+            self.touched.clusters.insert(job.cluster);
+            if let Some(attempt) = job.attempt() {
+                self.touched.nodes.insert(attempt.node);
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Everything that can have happened. Events carry outcomes, never inputs to a later computation.
+//!
+//! A released kind and version is never changed: a new meaning is a new version, and the old one is lifted by an
+//! upcaster in the ledger.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::{Cut, Scale, Shape};
+use crate::ids::{ClusterId, DocHash, JobId, NodeId, WorkspaceId};
+use crate::job::{AttemptFacts, Exit, Need, Outcome, StopReason};
+use crate::settings::Settings;
+use crate::units::{Capacity, Millis};
+
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    #[error("event kind '{kind}' version {version} is unknown to this release")]
+    Unknown { kind: String, version: u16 },
+    #[error("the body of a '{kind}' event cannot be read: {source}")]
+    Body { kind: String, source: serde_json::Error },
+}
+
+macro_rules! events {
+    ($($(#[$doc:meta])* $kind:literal v $version:literal $name:ident { $($(#[$fmeta:meta])* $field:ident: $type:ty,)* })*) => {
+        $($(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct $name { $($(#[$fmeta])* pub $field: $type,)* }
+
+        impl From<$name> for Event {
+            fn from(event: $name) -> Self { Self::$name(event) }
+        })*
+
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Event { $($name($name),)* }
+
+        impl Event {
+            pub const KINDS: &[(&'static str, u16)] = &[$(($kind, $version),)*];
+
+            pub const fn kind(&self) -> &'static str {
+                match self { $(Self::$name(_) => $kind,)* }
+            }
+
+            pub const fn version(&self) -> u16 {
+                match self { $(Self::$name(_) => $version,)* }
+            }
+
+            /// The body as JSON.
+            pub fn encode(&self) -> Vec<u8> {
+                match self {
+                    $(Self::$name(body) => serde_json::to_vec(body),)*
+                }
+                .unwrap_or_else(|e| unreachable!("events always serialise: {e}"))
+            }
+
+            pub fn decode(kind: &str, version: u16, body: &[u8]) -> Result<Self, DecodeError> {
+                match (kind, version) {
+                    $(($kind, $version) => serde_json::from_slice(body).map(Self::$name),)*
+                    _ => return Err(DecodeError::Unknown { kind: kind.into(), version }),
+                }
+                .map_err(|source| DecodeError::Body { kind: kind.into(), source })
+            }
+        }
+    };
+}
+
+events! {
+    /// The control plane began to serve, with this configuration. Ends a draining.
+    "server.started" v 1 ServerStarted { release: Arc<str>, settings: Settings, }
+    /// Nothing new is placed; at the deadline running attempts are stopped and go back to the queue.
+    "server.draining" v 1 ServerDraining { deadline: Millis, }
+
+    "group.put" v 1 GroupPut { subscription: Arc<str>, name: Arc<str>, location: Arc<str>, document: DocHash, }
+    "group.deleted" v 1 GroupDeleted { subscription: Arc<str>, name: Arc<str>, }
+
+    "workspace.created" v 1 WorkspaceCreated {
+        id: WorkspaceId,
+        subscription: Arc<str>,
+        group: Arc<str>,
+        name: Arc<str>,
+        location: Arc<str>,
+        document: DocHash,
+    }
+    "workspace.updated" v 1 WorkspaceUpdated { id: WorkspaceId, document: DocHash, }
+    /// Its clusters go first.
+    "workspace.delete_requested" v 1 WorkspaceDeleteRequested { id: WorkspaceId, }
+    "workspace.deleted" v 1 WorkspaceDeleted { id: WorkspaceId, }
+
+    /// A code, environment, data, datastore… version. It decides nothing here; the tables list it.
+    "asset.put" v 1 AssetPut {
+        workspace: WorkspaceId,
+        kind: Arc<str>,
+        name: Arc<str>,
+        version: Arc<str>,
+        document: DocHash,
+        /// What the client calls its content hash, for looking a snapshot up.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        content: Option<Arc<str>>,
+    }
+    "asset.deleted" v 1 AssetDeleted { workspace: WorkspaceId, kind: Arc<str>, name: Arc<str>, version: Arc<str>, }
+
+    "cluster.created" v 1 ClusterCreated {
+        id: ClusterId,
+        workspace: WorkspaceId,
+        name: Arc<str>,
+        location: Arc<str>,
+        shape: Shape,
+        scale: Scale,
+        document: DocHash,
+    }
+    "cluster.updated" v 1 ClusterUpdated { id: ClusterId, revision: u32, scale: Scale, document: DocHash, }
+    "cluster.delete_requested" v 1 ClusterDeleteRequested { id: ClusterId, reason: Arc<str>, }
+    "cluster.deleted" v 1 ClusterDeleted { id: ClusterId, }
+    /// How many nodes there should be, and what kept it from being more.
+    "cluster.target" v 1 ClusterTarget { id: ClusterId, target: u32, demand: u32, cuts: Vec<Cut>, }
+
+    "node.requested" v 1 NodeRequested { id: NodeId, cluster: ClusterId, nominal: Capacity, deadline: Millis, reason: Arc<str>, }
+    "node.creating" v 1 NodeCreating { id: NodeId, deadline: Millis, }
+    "node.preparing" v 1 NodePreparing { id: NodeId, deadline: Millis, }
+    "node.ready" v 1 NodeReady { id: NodeId, actual: Capacity, isolation: Arc<str>, }
+    "node.silent" v 1 NodeSilent { id: NodeId, }
+    "node.heard" v 1 NodeHeard { id: NodeId, }
+    "node.leaving" v 1 NodeLeaving { id: NodeId, deadline: Millis, reason: Arc<str>, }
+    /// `retry_at` is when the cluster may ask for another.
+    "node.unusable" v 1 NodeUnusable { id: NodeId, deadline: Millis, reason: Arc<str>, retry_at: Option<Millis>, }
+    "node.gone" v 1 NodeGone { id: NodeId, reason: Arc<str>, }
+
+    "job.submitted" v 1 JobSubmitted {
+        id: JobId,
+        workspace: WorkspaceId,
+        cluster: ClusterId,
+        name: Arc<str>,
+        owner: Arc<str>,
+        priority: u8,
+        need: Need,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_ms: Option<u64>,
+        document: DocHash,
+        /// The part that may change: display name, tags, description, properties.
+        meta: DocHash,
+    }
+    "job.updated" v 1 JobUpdated { id: JobId, meta: DocHash, archived: bool, }
+    "job.placed" v 1 JobPlaced { id: JobId, attempt: u32, node: NodeId, }
+    "attempt.started" v 1 AttemptStarted {
+        id: JobId,
+        attempt: u32,
+        report: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        run_deadline: Option<Millis>,
+        #[serde(default, skip_serializing_if = "AttemptFacts::is_empty")]
+        facts: AttemptFacts,
+    }
+    "attempt.finalizing" v 1 AttemptFinalizing { id: JobId, attempt: u32, report: u64, }
+    "attempt.stop_requested" v 1 AttemptStopRequested { id: JobId, attempt: u32, why: StopReason, deadline: Millis, }
+    /// The job goes back to its place in the queue. `lost` says whether that counts against its tries.
+    "job.requeued" v 1 JobRequeued { id: JobId, attempt: u32, reason: Arc<str>, lost: bool, unprepared: bool, }
+    "job.cancel_requested" v 1 JobCancelRequested { id: JobId, reason: Arc<str>, }
+    /// `exit` is how the accepted attempt ended; absent when none was.
+    "job.ended" v 1 JobEnded {
+        id: JobId,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        attempt: Option<u32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        exit: Option<Exit>,
+        outcome: Outcome,
+    }
+    "job.deleted" v 1 JobDeleted { id: JobId, }
+    /// A document's body was erased; its hash stays in the chain.
+    "document.erased" v 1 DocumentErased { document: DocHash, }
+}

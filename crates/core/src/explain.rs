@@ -1,0 +1,84 @@
+//! Why a queued job waits: a view, computed on demand from a published state. Never empty for a queued job.
+
+use crate::cluster::Cluster;
+use crate::ids::JobId;
+use crate::job::{JobState, Need};
+use crate::node::NodeState;
+use crate::plan::provider_cut;
+use crate::state::State;
+
+/// Every reason at once, most binding first, in whole sentences. Empty if the job is not queued.
+pub fn queue_reasons(state: &State, id: JobId) -> Vec<String> {
+    let Some(job) = state.jobs.get(&id) else { return Vec::new() };
+    let JobState::Queued { reason: came_back, .. } = &job.state else { return Vec::new() };
+    let Some(cluster) = state.clusters.get(&job.cluster) else { return vec!["Its compute is gone.".into()] };
+    let mut reasons = Vec::new();
+    if state.draining.is_some() {
+        reasons.push("The server is being stopped; it will be placed when the server is back.".into());
+    }
+    if let Some(why) = came_back {
+        reasons.push(format!("Its last attempt did not count: {why}."));
+    }
+    let ahead = cluster.queue.iter().take_while(|key| key.job != id).count();
+    if ahead > 0 {
+        reasons.push(format!("{ahead} {} ahead of it on compute '{}'.", jobs_are(ahead), cluster.name));
+    }
+    reasons.extend(node_reasons(state, cluster, job.need));
+    if reasons.is_empty() {
+        reasons.push("It is about to be placed.".into());
+    }
+    reasons
+}
+
+fn node_reasons(state: &State, cluster: &Cluster, need: Need) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let coming = state
+        .nodes_of(cluster)
+        .filter(|n| {
+            matches!(
+                n.state,
+                NodeState::Requested { .. } | NodeState::Creating { .. } | NodeState::Preparing { .. }
+            )
+        })
+        .count();
+    if cluster.scale.max == 0 {
+        reasons.push(format!("max_instances of compute '{}' is 0; raise it.", cluster.name));
+    } else if cluster.live >= cluster.scale.max && coming == 0 {
+        let busy = match need {
+            Need::Whole => "busy",
+            Need::Share(_) => "full",
+        };
+        reasons.push(format!(
+            "All {} nodes of compute '{}' are {busy} and max_instances is {}.",
+            cluster.live, cluster.name, cluster.scale.max
+        ));
+    } else if coming > 0 {
+        reasons.push(format!("{coming} {} starting.", if coming == 1 { "node is" } else { "nodes are" }));
+    }
+    if cluster.unheard > 0 {
+        reasons.push(format!(
+            "{} of its nodes have not been heard of for a while; nothing is placed on them.",
+            cluster.unheard
+        ));
+    }
+    for cut in &cluster.cuts {
+        if !matches!(cut, crate::cluster::Cut::Maximum { .. }) {
+            reasons.push(cut.sentence());
+        }
+    }
+    if let Some(why) = &cluster.boot.last_reason
+        && cluster.boot.failures > 0
+    {
+        reasons.push(format!("The last node did not start: {why}."));
+    }
+    if coming == 0 && cluster.live < cluster.scale.max && cluster.cuts.is_empty() {
+        if let Some(cut) = provider_cut(state, cluster.shape.nominal) {
+            reasons.push(cut.sentence());
+        }
+    }
+    reasons
+}
+
+fn jobs_are(count: usize) -> &'static str {
+    if count == 1 { "job is" } else { "jobs are" }
+}

@@ -1,0 +1,307 @@
+//! The promises, one function each, under the names DESIGN gives them. Used by tests, simulator, `neap verify`
+//! and metrics.
+//!
+//! Those about one state take a [`State`]; those about a course of events are watched by a [`History`].
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::apply::{job_timer, node_timer, queue_key};
+use crate::event::Event;
+use crate::explain;
+use crate::ids::JobId;
+use crate::job::JobState;
+use crate::node::NodeState;
+use crate::state::{State, Timer};
+
+/// A broken promise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    pub invariant: &'static str,
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.invariant, self.what)
+    }
+}
+
+/// Every invariant of a published state, which is always a planned one.
+pub fn check(state: &State) -> Vec<Violation> {
+    let mut out = check_unplanned(state);
+    n2_counts_stay_in_bounds(state, &mut out);
+    out
+}
+
+/// Those that hold after every single event, also in the middle of a batch.
+pub fn check_unplanned(state: &State) -> Vec<Violation> {
+    let mut out = Vec::new();
+    j1_no_job_is_lost(state, &mut out);
+    j2_one_attempt_at_a_time(state, &mut out);
+    n1_every_node_is_known(state, &mut out);
+    n3_leases_end(state, &mut out);
+    l1_nothing_is_stuck(state, &mut out);
+    out
+}
+
+fn broken(out: &mut Vec<Violation>, invariant: &'static str, what: String) {
+    out.push(Violation { invariant, what });
+}
+
+/// J1: a job that has not ended waits in its cluster's queue or has an attempt, and its name leads to it.
+pub fn j1_no_job_is_lost(state: &State, out: &mut Vec<Violation>) {
+    for job in state.jobs.values() {
+        let Some(cluster) = state.clusters.get(&job.cluster) else {
+            broken(out, "J1", format!("job {} is on cluster {}, which is not there", job.id, job.cluster));
+            continue;
+        };
+        let queued = cluster.queue.contains(&queue_key(job));
+        let active = cluster.active.contains(&job.id);
+        let should_queue = matches!(job.state, JobState::Queued { .. });
+        if queued != should_queue || active == should_queue {
+            broken(
+                out,
+                "J1",
+                format!("job {} is {:?} but queued={queued} active={active}", job.id, job.state),
+            );
+        }
+        if state.job_named(job.workspace, &job.name) != Some(job.id) {
+            broken(out, "J1", format!("the name '{}' does not lead to job {}", job.name, job.id));
+        }
+    }
+    for cluster in state.clusters.values() {
+        let listed = cluster.queue.iter().map(|key| key.job).chain(cluster.active.iter().copied());
+        for id in listed {
+            if !state.jobs.contains_key(&id) {
+                broken(out, "J1", format!("cluster {} lists job {id}, which is not there", cluster.id));
+            }
+        }
+    }
+}
+
+/// J2: an active job has exactly one attempt on exactly one node, its latest.
+pub fn j2_one_attempt_at_a_time(state: &State, out: &mut Vec<Violation>) {
+    let mut seen = BTreeSet::new();
+    for node in state.nodes.values() {
+        for attempt in &node.attempts {
+            if !seen.insert(attempt.job) {
+                broken(out, "J2", format!("job {} has attempts on two nodes", attempt.job));
+            }
+            let current = state.jobs.get(&attempt.job).and_then(|job| job.attempt());
+            if !current.is_some_and(|a| a.number == attempt.number && a.node == node.id) {
+                broken(out, "J2", format!("node {} runs {attempt}, which is not the job's attempt", node.id));
+            }
+        }
+    }
+    for job in state.jobs.values() {
+        if let Some(attempt) = job.attempt() {
+            if attempt.number != job.attempts_made {
+                broken(
+                    out,
+                    "J2",
+                    format!("job {} is at attempt {} of {}", job.id, attempt.number, job.attempts_made),
+                );
+            }
+            if !seen.contains(&job.id) {
+                broken(
+                    out,
+                    "J2",
+                    format!("job {} is active on node {}, which does not list it", job.id, attempt.node),
+                );
+            }
+        }
+    }
+}
+
+/// N1: clusters and nodes know each other, and what is counted is right.
+pub fn n1_every_node_is_known(state: &State, out: &mut Vec<Violation>) {
+    let mut provided = crate::units::Capacity::default();
+    for node in state.nodes.values() {
+        provided = provided.plus(node.nominal);
+        if !state.clusters.get(&node.cluster).is_some_and(|c| c.nodes.contains(&node.id)) {
+            broken(
+                out,
+                "N1",
+                format!("node {} belongs to cluster {}, which does not list it", node.id, node.cluster),
+            );
+        }
+        if !node.exclusive && !node.nominal.fits(node.used) {
+            broken(out, "N1", format!("node {} uses {} of {}", node.id, node.used, node.nominal));
+        }
+        if node.exclusive && node.attempts.len() != 1 {
+            broken(out, "N1", format!("node {} is held whole by {} attempts", node.id, node.attempts.len()));
+        }
+    }
+    if provided != state.provided {
+        broken(out, "N1", format!("nodes hold {provided} and {} is counted", state.provided));
+    }
+    for cluster in state.clusters.values() {
+        let nodes: Vec<_> = state.nodes_of(cluster).collect();
+        if nodes.len() != cluster.nodes.len() {
+            broken(out, "N1", format!("cluster {} lists nodes that are not there", cluster.id));
+        }
+        let live = nodes.iter().filter(|n| n.is_live()).count() as u32;
+        let busy = nodes.iter().filter(|n| n.is_live() && !n.attempts.is_empty()).count() as u32;
+        let unheard =
+            nodes.iter().filter(|n| n.is_live() && n.attempts.is_empty() && n.silent).count() as u32;
+        if (live, busy, unheard) != (cluster.live, cluster.busy, cluster.unheard) {
+            broken(
+                out,
+                "N1",
+                format!("cluster {} counts wrong: live {live}, busy {busy}, unheard {unheard}", cluster.id),
+            );
+        }
+        let idle = nodes.iter().filter(|n| n.is_idle() && !n.silent).count();
+        if idle != cluster.idle.len() {
+            broken(
+                out,
+                "N1",
+                format!("cluster {} has {idle} idle nodes and lists {}", cluster.id, cluster.idle.len()),
+            );
+        }
+    }
+}
+
+/// N2: the target lies between min and max, or a cut says why not.
+pub fn n2_counts_stay_in_bounds(state: &State, out: &mut Vec<Violation>) {
+    for cluster in state.clusters.values().filter(|c| !c.is_deleting()) {
+        if cluster.target > cluster.scale.max {
+            broken(
+                out,
+                "N2",
+                format!(
+                    "cluster {} has target {} above max {}",
+                    cluster.id, cluster.target, cluster.scale.max
+                ),
+            );
+        }
+        if cluster.target < cluster.scale.min && cluster.cuts.is_empty() && cluster.unheard == 0 {
+            broken(
+                out,
+                "N2",
+                format!("cluster {} has target {} below min with no cut", cluster.id, cluster.target),
+            );
+        }
+    }
+}
+
+/// N3: nodes can end themselves, because leases are finite and longer than silence and heartbeat.
+pub fn n3_leases_end(state: &State, out: &mut Vec<Violation>) {
+    let s = &state.settings;
+    if !(s.heartbeat_ms > 0
+        && s.heartbeat_ms < s.silence_ms
+        && s.silence_ms < s.lease_ttl_ms
+        && s.lease_ttl_ms < u64::MAX / 4)
+    {
+        broken(
+            out,
+            "N3",
+            format!(
+                "heartbeat {} ms < silence {} ms < lease {} ms must hold",
+                s.heartbeat_ms, s.silence_ms, s.lease_ttl_ms
+            ),
+        );
+    }
+}
+
+/// L1: everything that passes has a timer that says when, timers lead somewhere, and every wait has a reason.
+pub fn l1_nothing_is_stuck(state: &State, out: &mut Vec<Violation>) {
+    let mut wanted = BTreeSet::new();
+    for node in state.nodes.values() {
+        wanted.extend(node_timer(state, node).map(|at| (at, Timer::Node(node.id))));
+        if !matches!(node.state, NodeState::Ready) && node.state.deadline().is_none() {
+            broken(out, "L1", format!("node {} is {} with no deadline", node.id, node.word()));
+        }
+    }
+    for job in state.jobs.values() {
+        wanted.extend(job_timer(job).map(|at| (at, Timer::Job(job.id))));
+        if matches!(job.state, JobState::Queued { .. }) && explain::queue_reasons(state, job.id).is_empty() {
+            broken(out, "L1", format!("job {} waits for no reason", job.id));
+        }
+    }
+    for cluster in state.clusters.values() {
+        wanted.extend(cluster.boot.retry_at.map(|at| (at, Timer::Cluster(cluster.id))));
+    }
+    wanted.extend(state.draining.map(|at| (at, Timer::Draining)));
+    let kept: BTreeSet<_> = state.timers.iter().copied().collect();
+    for missing in wanted.difference(&kept) {
+        broken(out, "L1", format!("the timer {missing:?} is missing"));
+    }
+    for stray in kept.difference(&wanted) {
+        broken(out, "L1", format!("the timer {stray:?} leads nowhere"));
+    }
+}
+
+/// Watches a course of events for what no single state shows.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    submitted: BTreeSet<JobId>,
+    ended: BTreeSet<JobId>,
+}
+
+impl History {
+    /// Looks at one event and the state after it.
+    pub fn observe(&mut self, event: &Event, after: &State) -> Vec<Violation> {
+        let mut out = Vec::new();
+        match event {
+            Event::JobSubmitted(e) => {
+                if !self.submitted.insert(e.id) {
+                    broken(&mut out, "J1", format!("job {} was submitted twice", e.id));
+                }
+            }
+            Event::JobPlaced(e) => self.not_ended(e.id, "placed", &mut out),
+            Event::AttemptStarted(e) => self.not_ended(e.id, "started", &mut out),
+            Event::JobRequeued(e) => self.not_ended(e.id, "requeued", &mut out),
+            Event::JobEnded(e) => {
+                if !self.ended.insert(e.id) {
+                    broken(&mut out, "J3", format!("job {} ended twice", e.id));
+                }
+                if !e.outcome.status.is_final() {
+                    broken(&mut out, "J3", format!("job {} ended as {:?}", e.id, e.outcome.status));
+                }
+            }
+            Event::NodeRequested(e) => {
+                if let Some(cluster) = after.clusters.get(&e.cluster)
+                    && cluster.live > cluster.scale.max
+                {
+                    broken(
+                        &mut out,
+                        "N2",
+                        format!(
+                            "the request of node {} makes {} of {}",
+                            e.id, cluster.live, cluster.scale.max
+                        ),
+                    );
+                }
+            }
+            Event::NodeLeaving(e) => {
+                let why = after.nodes.get(&e.id).map(|n| n.reason.to_string()).unwrap_or_default();
+                let busy = after.nodes.get(&e.id).is_some_and(|n| !n.attempts.is_empty());
+                if busy && why.starts_with("idle") {
+                    broken(&mut out, "N2", format!("node {} was taken away for idleness while busy", e.id));
+                }
+            }
+            _ => {}
+        }
+        out
+    }
+
+    /// J1 and J3 over the whole course: each submitted job is either still there or ended, never neither or both.
+    pub fn against(&self, state: &State) -> Vec<Violation> {
+        let mut out = Vec::new();
+        for id in &self.submitted {
+            let (there, ended) = (state.jobs.contains_key(id), self.ended.contains(id));
+            if there == ended {
+                broken(&mut out, "J1", format!("job {id}: still there {there}, ended {ended}"));
+            }
+        }
+        out
+    }
+
+    fn not_ended(&self, id: JobId, what: &str, out: &mut Vec<Violation>) {
+        if self.ended.contains(&id) {
+            broken(out, "J2", format!("job {id} was {what} after it had ended"));
+        }
+    }
+}

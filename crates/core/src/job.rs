@@ -1,0 +1,252 @@
+//! A job and its attempts. Only one attempt is ever accepted.
+//!
+//! `queued ⇄ active(attempt) → ended`. The state holds only jobs that have not ended; of the others it keeps the
+//! fingerprint of the name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{AttemptId, ClusterId, DocHash, JobId, NodeId, WorkspaceId};
+use crate::units::{Capacity, Millis};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    pub id: JobId,
+    pub workspace: WorkspaceId,
+    pub cluster: ClusterId,
+    pub name: Arc<str>,
+    pub document: DocHash,
+    pub owner: Arc<str>,
+    pub submitted: Millis,
+    pub priority: u8,
+    pub need: Need,
+    pub timeout_ms: Option<u64>,
+    pub attempts_made: u32,
+    /// Attempts that ended through no fault of the job.
+    pub attempts_lost: u32,
+    pub attempts_unprepared: u32,
+    pub state: JobState,
+    /// Set once somebody wants it to end.
+    pub cancel: Option<Cancel>,
+}
+
+impl Job {
+    pub fn attempt(&self) -> Option<&Attempt> {
+        match &self.state {
+            JobState::Queued { .. } => None,
+            JobState::Active(attempt) => Some(attempt),
+        }
+    }
+
+    pub fn attempt_id(&self) -> Option<AttemptId> {
+        self.attempt().map(|a| AttemptId { job: self.id, number: a.number })
+    }
+
+    pub fn status(&self) -> Status {
+        match (&self.cancel, &self.state) {
+            (Some(_), _) => Status::CancelRequested,
+            (None, JobState::Queued { .. }) => Status::Queued,
+            (None, JobState::Active(attempt)) => match attempt.phase {
+                Phase::Assigned => Status::Preparing,
+                Phase::Running => Status::Running,
+                Phase::Finalizing => Status::Finalizing,
+            },
+        }
+    }
+}
+
+/// How much of a node a job takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Need {
+    Whole,
+    Share(Capacity),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobState {
+    /// `reason` is set when it came back here: why the last attempt did not count.
+    Queued {
+        since: Millis,
+        reason: Option<Arc<str>>,
+    },
+    Active(Attempt),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    pub number: u32,
+    pub node: NodeId,
+    pub phase: Phase,
+    pub since: Millis,
+    /// The highest report of this attempt that was taken in.
+    pub last_report: u64,
+    pub stop: Option<Stop>,
+    /// When `limits.timeout` passes, once it runs.
+    pub run_deadline: Option<Millis>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    Assigned,
+    Running,
+    Finalizing,
+}
+
+/// An order to end an attempt, and when patience ends: then its node is fenced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    pub why: StopReason,
+    pub deadline: Millis,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StopReason {
+    Cancel,
+    Timeout,
+    /// The server is being stopped: the job goes back to its place in the queue.
+    Draining,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cancel {
+    pub at: Millis,
+    pub reason: Arc<str>,
+}
+
+/// Azure's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Status {
+    NotStarted,
+    Queued,
+    Provisioning,
+    Preparing,
+    Running,
+    Finalizing,
+    CancelRequested,
+    Completed,
+    Failed,
+    Canceled,
+}
+
+impl Status {
+    pub const ALL: [Self; 10] = [
+        Self::NotStarted,
+        Self::Queued,
+        Self::Provisioning,
+        Self::Preparing,
+        Self::Running,
+        Self::Finalizing,
+        Self::CancelRequested,
+        Self::Completed,
+        Self::Failed,
+        Self::Canceled,
+    ];
+
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::NotStarted => "NotStarted",
+            Self::Queued => "Queued",
+            Self::Provisioning => "Provisioning",
+            Self::Preparing => "Preparing",
+            Self::Running => "Running",
+            Self::Finalizing => "Finalizing",
+            Self::CancelRequested => "CancelRequested",
+            Self::Completed => "Completed",
+            Self::Failed => "Failed",
+            Self::Canceled => "Canceled",
+        }
+    }
+
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.word().eq_ignore_ascii_case(word))
+    }
+
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Canceled)
+    }
+}
+
+/// How an attempt ended, as its node told it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exit {
+    Success,
+    Code { code: i32 },
+    Signal { signal: i32 },
+    OutOfMemory { limit_mb: u64 },
+    Timeout,
+    Stopped,
+    LeaseLost,
+    PrepareFailed { class: Class, message: Arc<str> },
+    FinalizeFailed { message: Arc<str> },
+}
+
+/// Whose matter a failure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Class {
+    UserCode,
+    InputData,
+    Environment,
+    Identity,
+    QuotaCapacity,
+    Preempted,
+    System,
+}
+
+impl Class {
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::UserCode => "user code",
+            Self::InputData => "input data",
+            Self::Environment => "environment",
+            Self::Identity => "identity",
+            Self::QuotaCapacity => "quota/capacity",
+            Self::Preempted => "preempted",
+            Self::System => "system",
+        }
+    }
+}
+
+/// How a job ended. `failure` is absent for a completed one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    pub status: Status,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    pub class: Class,
+    /// Azure's word for the error, e.g. `UserError`.
+    pub code: Arc<str>,
+    pub message: Arc<str>,
+    pub next_step: Arc<str>,
+}
+
+impl Outcome {
+    pub const fn completed() -> Self {
+        Self { status: Status::Completed, failure: None }
+    }
+
+    pub fn failed(class: Class, code: &str, message: impl Into<Arc<str>>, next_step: &str) -> Self {
+        Self {
+            status: Status::Failed,
+            failure: Some(Failure {
+                class,
+                code: code.into(),
+                message: message.into(),
+                next_step: next_step.into(),
+            }),
+        }
+    }
+
+    pub fn canceled(class: Class, code: &str, message: impl Into<Arc<str>>, next_step: &str) -> Self {
+        Self { status: Status::Canceled, ..Self::failed(class, code, message, next_step) }
+    }
+}
+
+/// Small facts an attempt brings along (isolation, interpreter), shown in the job's properties.
+pub type AttemptFacts = BTreeMap<String, String>;

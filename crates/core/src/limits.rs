@@ -1,0 +1,33 @@
+//! Every limit of the pure machine, by name. A limit that is met is refused in words; see the tests beside use.
+
+/// Events that one planning pass may add to a batch; the rest stays dirty for the next.
+pub const PLAN_EVENTS_MAX: usize = 4_096;
+
+pub const CLUSTER_NAME_CHARS_MIN: usize = 3;
+pub const CLUSTER_NAME_CHARS_MAX: usize = 24;
+pub const WORKSPACE_NAME_CHARS_MIN: usize = 2;
+pub const WORKSPACE_NAME_CHARS_MAX: usize = 33;
+pub const RESOURCE_GROUP_NAME_CHARS_MAX: usize = 90;
+pub const JOB_NAME_CHARS_MAX: usize = 255;
+
+/// Azure's own ceiling on the nodes of one cluster.
+pub const CLUSTER_NODES_MAX: u32 = 65_000;
+/// A year: an idle time beyond it is surely a mistake of unit.
+pub const IDLE_TIME_S_MAX: u64 = 366 * 24 * 3600;
+/// Jobs that may wait on one cluster.
+pub const QUEUE_LENGTH_MAX: usize = 2_000_000;
+/// Lost attempts after which a job is failed instead of tried again.
+pub const ATTEMPTS_LOST_MAX: u32 = 10;
+/// Attempts that may fail to be prepared for reasons of the system before the job fails.
+pub const ATTEMPTS_UNPREPARED_MAX: u32 = 3;
+/// Boot failures are waited out twice as long each time, up to this.
+pub const BOOT_BACKOFF_MS_MAX: u64 = 60_000;
+pub const BOOT_BACKOFF_MS_MIN: u64 = 1_000;
+/// Tags or properties on one resource, and their sizes, as Azure has them.
+pub const TAGS_MAX: usize = 50;
+pub const TAG_KEY_CHARS_MAX: usize = 512;
+pub const TAG_VALUE_CHARS_MAX: usize = 1_000;
+/// Bytes of one document (a job's definition, a cluster's).
+pub const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
+/// Smallest share of a node that a job may ask for.
+pub const SHARE_CPUS_MILLI_MIN: u32 = 10;

@@ -1,0 +1,117 @@
+//! A node: `requested → creating → preparing → ready → leaving → gone`, with `unusable` on the side.
+//!
+//! Idle and running are both *ready*: a ready node with attempts is running. Every state but ready has a
+//! deadline; a ready node is bounded by its lease.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{AttemptId, ClusterId, NodeId};
+use crate::units::{Capacity, Millis};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    pub id: NodeId,
+    pub cluster: ClusterId,
+    pub state: NodeState,
+    /// When the state began; for an idle node, when it became idle.
+    pub since: Millis,
+    /// Why it is in this state, in words.
+    pub reason: Arc<str>,
+    /// What its size says; scheduling counts with this.
+    pub nominal: Capacity,
+    /// What it truly has, once it has said so.
+    pub actual: Option<Capacity>,
+    pub used: Capacity,
+    /// One attempt holds the whole node.
+    pub exclusive: bool,
+    pub attempts: Vec<AttemptId>,
+    /// Not heard of for a while: nothing new is placed on it.
+    pub silent: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NodeState {
+    /// Wanted; the provider has been or will be asked.
+    Requested {
+        deadline: Millis,
+    },
+    /// The provider has begun.
+    Creating {
+        deadline: Millis,
+    },
+    /// It exists; its agent is awaited.
+    Preparing {
+        deadline: Millis,
+    },
+    Ready,
+    /// It is being removed. Past the deadline the provider is asked again, by force.
+    Leaving {
+        deadline: Millis,
+    },
+    /// Broken, shown for a while, then removed.
+    Unusable {
+        deadline: Millis,
+    },
+}
+
+impl NodeState {
+    pub const fn deadline(self) -> Option<Millis> {
+        match self {
+            Self::Requested { deadline }
+            | Self::Creating { deadline }
+            | Self::Preparing { deadline }
+            | Self::Leaving { deadline }
+            | Self::Unusable { deadline } => Some(deadline),
+            Self::Ready => None,
+        }
+    }
+}
+
+impl Node {
+    pub fn is_idle(&self) -> bool {
+        matches!(self.state, NodeState::Ready) && self.attempts.is_empty()
+    }
+
+    /// Counts toward the target: it is there or on its way, and not on its way out.
+    pub const fn is_live(&self) -> bool {
+        match self.state {
+            NodeState::Requested { .. }
+            | NodeState::Creating { .. }
+            | NodeState::Preparing { .. }
+            | NodeState::Ready => true,
+            NodeState::Leaving { .. } | NodeState::Unusable { .. } => false,
+        }
+    }
+
+    pub fn free(&self) -> Capacity {
+        if self.exclusive { Capacity::default() } else { self.nominal.minus(self.used) }
+    }
+
+    /// The word Azure has for it.
+    pub fn azure_state(&self) -> &'static str {
+        match self.state {
+            NodeState::Requested { .. } | NodeState::Creating { .. } | NodeState::Preparing { .. } => {
+                "preparing"
+            }
+            NodeState::Ready if self.attempts.is_empty() => "idle",
+            NodeState::Ready => "running",
+            NodeState::Leaving { .. } => "leaving",
+            NodeState::Unusable { .. } => "unusable",
+        }
+    }
+
+    /// Neap's own, finer word.
+    pub fn word(&self) -> &'static str {
+        match self.state {
+            NodeState::Requested { .. } => "requested",
+            NodeState::Creating { .. } => "creating",
+            NodeState::Preparing { .. } => "preparing",
+            NodeState::Ready if self.attempts.is_empty() => "idle",
+            NodeState::Ready => "running",
+            NodeState::Leaving { .. } => "leaving",
+            NodeState::Unusable { .. } => "unusable",
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What has come due: no transitional state outlives its deadline, and each end has a reason.
+
+use crate::decide::{boot_failed, stop_deadline};
+use crate::draft::Draft;
+use crate::event::{AttemptStopRequested, NodeLeaving};
+use crate::ids::{JobId, NodeId};
+use crate::job::StopReason;
+use crate::node::NodeState;
+use crate::plan::Dirty;
+use crate::state::Timer;
+use crate::units::Millis;
+
+pub fn expire(draft: &mut Draft, dirty: &mut Dirty, now: Millis) {
+    if now <= dirty.timers_seen {
+        return;
+    }
+    let from = (dirty.timers_seen.plus(1), Timer::FIRST);
+    let due: Vec<Timer> =
+        draft.state.timers.range(from..).take_while(|(at, _)| *at <= now).map(|(_, timer)| *timer).collect();
+    for timer in due {
+        match timer {
+            Timer::Node(id) => node_due(draft, dirty, id, now),
+            Timer::Job(id) => job_due(draft, id, now),
+            Timer::Cluster(id) => {
+                dirty.clusters.insert(id);
+            }
+            Timer::Draining => stop_everything(draft, now),
+        }
+    }
+    dirty.timers_seen = now;
+}
+
+fn node_due(draft: &mut Draft, dirty: &mut Dirty, id: NodeId, now: Millis) {
+    let Some(node) = draft.state.nodes.get(&id).cloned() else { return };
+    let settings = &draft.state.settings;
+    match node.state {
+        NodeState::Requested { .. } | NodeState::Creating { .. } => {
+            let reason =
+                format!("the provider did not make it within {} s", settings.create_deadline_ms / 1000);
+            fail(draft, &node, reason, now);
+        }
+        NodeState::Preparing { .. } => {
+            let reason = format!(
+                "its agent was not heard of for {} s while it started",
+                settings.prepare_deadline_ms / 1000
+            );
+            fail(draft, &node, reason, now);
+        }
+        // Its idle time is over: whether it goes is for `scale` to say.
+        NodeState::Ready => {
+            dirty.clusters.insert(node.cluster);
+        }
+        NodeState::Leaving { .. } => {
+            let deadline = now.plus(settings.leave_deadline_ms);
+            draft.emit(now, NodeLeaving { id, deadline, reason: node.reason.clone() });
+        }
+        NodeState::Unusable { .. } => {
+            let deadline = now.plus(settings.leave_deadline_ms);
+            draft.emit(now, NodeLeaving { id, deadline, reason: node.reason.clone() });
+        }
+    }
+}
+
+fn fail(draft: &mut Draft, node: &crate::node::Node, reason: String, now: Millis) {
+    for event in boot_failed(&draft.state, node, reason.into(), now) {
+        draft.emit(now, event);
+    }
+}
+
+fn job_due(draft: &mut Draft, id: JobId, now: Millis) {
+    let Some(job) = draft.state.jobs.get(&id).cloned() else { return };
+    let Some(attempt) = job.attempt() else { return };
+    if attempt.stop.is_none() {
+        let deadline = stop_deadline(&draft.state, now);
+        draft.emit(
+            now,
+            AttemptStopRequested { id, attempt: attempt.number, why: StopReason::Timeout, deadline },
+        );
+        return;
+    }
+    // It was told to end and did not: its node is fenced, which ends it for certain.
+    let Some(node) = draft.state.nodes.get(&attempt.node) else { return };
+    if !matches!(node.state, NodeState::Leaving { .. }) {
+        let deadline = now.plus(draft.state.settings.leave_deadline_ms);
+        let reason = format!("job '{}' did not end when it was told to", job.name).into();
+        draft.emit(now, NodeLeaving { id: attempt.node, deadline, reason });
+    }
+}
+
+/// The drain's patience is over.
+fn stop_everything(draft: &mut Draft, now: Millis) {
+    let deadline = stop_deadline(&draft.state, now);
+    let running: Vec<_> = draft
+        .state
+        .jobs
+        .values()
+        .filter_map(|job| job.attempt().filter(|a| a.stop.is_none()).map(|a| (job.id, a.number)))
+        .collect();
+    for (id, attempt) in running {
+        draft.emit(now, AttemptStopRequested { id, attempt, why: StopReason::Draining, deadline });
+    }
+}

@@ -1,0 +1,120 @@
+//! What should happen next: the visible list of steps, run on every cluster that something touched.
+//!
+//! 1. [`deadlines`]: what has come due. 2. For each dirty cluster: [`retire`] if it is going, else [`place`] waiting
+//! jobs on free nodes, then [`scale`] the number of nodes to the work. 3. Workspaces whose last cluster went.
+//!
+//! Deciding to add a node happens in `scale.rs`, and nowhere else.
+
+mod deadlines;
+mod place;
+mod retire;
+mod scale;
+
+pub use scale::provider_cut;
+
+use std::collections::BTreeSet;
+
+use crate::draft::Draft;
+use crate::event::{Event, WorkspaceDeleted};
+use crate::ids::{ClusterId, WorkspaceId};
+use crate::limits::PLAN_EVENTS_MAX;
+use crate::state::{State, Timer};
+use crate::units::Millis;
+
+/// Where to look. Held by the writer between batches; everything is dirty after a start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dirty {
+    pub clusters: BTreeSet<ClusterId>,
+    pub workspaces: BTreeSet<WorkspaceId>,
+    /// Timers up to here have been looked at.
+    pub timers_seen: Millis,
+}
+
+impl Dirty {
+    pub fn all(state: &State) -> Self {
+        Self {
+            clusters: state.clusters.keys().copied().collect(),
+            workspaces: state.workspaces.keys().copied().collect(),
+            timers_seen: Millis(0),
+        }
+    }
+
+    pub fn is_clean(&self) -> bool {
+        self.clusters.is_empty() && self.workspaces.is_empty()
+    }
+}
+
+/// The outcome of a planning pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    pub events: Vec<Event>,
+    /// The only timer: when to plan again if nothing happens. `None`: never.
+    pub wake_at: Option<Millis>,
+}
+
+/// The plan for a published state, leaving it as it is.
+pub fn plan(state: &State, dirty: &Dirty, now: Millis) -> Plan {
+    let mut draft = Draft::new(state.clone());
+    let mut dirty = dirty.clone();
+    let wake_at = plan_into(&mut draft, &mut dirty, now);
+    Plan { events: draft.events, wake_at }
+}
+
+/// Plans on a draft: what it touched becomes dirty first, what was settled is clean afterwards. Work is bounded:
+/// if something stays dirty the wake-up is now.
+pub fn plan_into(draft: &mut Draft, dirty: &mut Dirty, now: Millis) -> Option<Millis> {
+    let events_before = draft.events.len();
+    collect(draft, dirty);
+    deadlines::expire(draft, dirty, now);
+    collect(draft, dirty);
+    while draft.events.len() - events_before < PLAN_EVENTS_MAX {
+        let Some(id) = dirty.clusters.pop_first() else { break };
+        let more = plan_cluster(draft, id, now, PLAN_EVENTS_MAX - (draft.events.len() - events_before));
+        draft.touched.clusters.remove(&id);
+        collect(draft, dirty);
+        if more {
+            dirty.clusters.insert(id);
+            break;
+        }
+    }
+    while let Some(id) = dirty.workspaces.pop_first() {
+        retire::workspace(draft, id, now);
+        let ended = matches!(draft.events.last(), Some(Event::WorkspaceDeleted(WorkspaceDeleted { id: last })) if *last == id);
+        draft.touched.workspaces.remove(&id);
+        if !ended {
+            collect_clusters(draft, dirty);
+        }
+    }
+    if dirty.is_clean() { next_timer(&draft.state, dirty.timers_seen) } else { Some(now) }
+}
+
+fn collect(draft: &mut Draft, dirty: &mut Dirty) {
+    collect_clusters(draft, dirty);
+    dirty.workspaces.extend(std::mem::take(&mut draft.touched.workspaces));
+}
+
+fn collect_clusters(draft: &mut Draft, dirty: &mut Dirty) {
+    dirty.clusters.extend(std::mem::take(&mut draft.touched.clusters));
+}
+
+/// The first timer past `after`. (Earlier ones were looked at: an idle node kept by `min` stays in the past.)
+fn next_timer(state: &State, after: Millis) -> Option<Millis> {
+    state.timers.range((after.plus(1), Timer::FIRST)..).next().map(|(at, _)| *at)
+}
+
+/// True if there was more to do than `budget` events.
+fn plan_cluster(draft: &mut Draft, id: ClusterId, now: Millis, budget: usize) -> bool {
+    let Some(cluster) = draft.state.clusters.get(&id) else { return false };
+    if cluster.is_deleting() {
+        return retire::cluster(draft, id, now, budget);
+    }
+    if draft.state.draining.is_some() {
+        retire::drain(draft, id, now);
+        return false;
+    }
+    let more = place::place(draft, id, now, budget);
+    if !more {
+        scale::scale(draft, id, now);
+    }
+    more
+}

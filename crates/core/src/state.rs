@@ -1,0 +1,152 @@
+//! The whole of what decides, as one persistent value: a clone is O(1), readers hold one and never wait.
+
+use std::sync::Arc;
+
+use imbl::{OrdMap, OrdSet};
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::Cluster;
+use crate::ids::{ClusterId, DocHash, JobId, NameFingerprint, NodeId, WorkspaceId};
+use crate::job::Job;
+use crate::node::Node;
+use crate::settings::Settings;
+use crate::units::{Capacity, Millis};
+
+/// Raised when the shape of [`State`] changes: older snapshots are then passed over and the log replayed.
+pub const STATE_VERSION: u32 = 1;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    pub settings: Settings,
+    /// The time of the last event.
+    pub now: Millis,
+    /// While the server is being stopped: when patience with running attempts ends.
+    pub draining: Option<Millis>,
+    pub groups: OrdMap<GroupKey, Arc<Group>>,
+    pub workspaces: OrdMap<WorkspaceId, Arc<Workspace>>,
+    pub workspace_names: OrdMap<WorkspaceKey, WorkspaceId>,
+    pub clusters: OrdMap<ClusterId, Arc<Cluster>>,
+    /// (location, lower-case name): unique across workspaces.
+    pub cluster_names: OrdMap<(Arc<str>, Arc<str>), ClusterId>,
+    /// (workspace, lower-case name).
+    pub cluster_index: OrdMap<(WorkspaceId, Arc<str>), ClusterId>,
+    pub nodes: OrdMap<NodeId, Arc<Node>>,
+    /// Jobs that have not ended.
+    pub jobs: OrdMap<JobId, Arc<Job>>,
+    /// Every job name ever used, also by finished and deleted jobs.
+    pub job_names: OrdMap<(WorkspaceId, NameFingerprint), JobId>,
+    /// Everything with a deadline, in the order it comes due.
+    pub timers: OrdSet<(Millis, Timer)>,
+    /// Clusters whose target was cut by the provider's limits: dirty again when a node goes.
+    pub waiting_for_room: OrdSet<ClusterId>,
+    /// Nominal capacity of all nodes that are not gone.
+    pub provided: Capacity,
+    pub next: NextIds,
+}
+
+/// The next id of each kind: never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NextIds {
+    pub workspace: WorkspaceId,
+    pub cluster: ClusterId,
+    pub node: NodeId,
+    pub job: JobId,
+}
+
+impl Default for NextIds {
+    fn default() -> Self {
+        Self { workspace: WorkspaceId(1), cluster: ClusterId(1), node: NodeId(1), job: JobId(1) }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Timer {
+    /// A transitional state's deadline, or the end of an idle node's patience.
+    Node(NodeId),
+    /// A stop's or a run's deadline.
+    Job(JobId),
+    /// When nodes may be tried again.
+    Cluster(ClusterId),
+    Draining,
+}
+
+impl Timer {
+    /// The least of them in order, for ranges.
+    pub const FIRST: Self = Self::Node(NodeId(0));
+}
+
+/// (subscription, group), lower-case.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct GroupKey {
+    pub subscription: Arc<str>,
+    pub name: Arc<str>,
+}
+
+impl GroupKey {
+    pub fn new(subscription: &str, name: &str) -> Self {
+        Self { subscription: subscription.to_lowercase().into(), name: name.to_lowercase().into() }
+    }
+}
+
+/// (group, workspace), lower-case.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct WorkspaceKey {
+    pub group: GroupKey,
+    pub name: Arc<str>,
+}
+
+impl WorkspaceKey {
+    pub fn new(subscription: &str, group: &str, name: &str) -> Self {
+        Self { group: GroupKey::new(subscription, group), name: name.to_lowercase().into() }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    pub subscription: Arc<str>,
+    pub name: Arc<str>,
+    pub location: Arc<str>,
+    pub document: DocHash,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Workspace {
+    pub id: WorkspaceId,
+    pub subscription: Arc<str>,
+    pub group: Arc<str>,
+    pub name: Arc<str>,
+    pub location: Arc<str>,
+    pub document: DocHash,
+    pub created: Millis,
+    pub modified: Millis,
+    pub deleting: bool,
+}
+
+impl State {
+    pub fn workspace(&self, subscription: &str, group: &str, name: &str) -> Option<&Arc<Workspace>> {
+        let id = self.workspace_names.get(&WorkspaceKey::new(subscription, group, name))?;
+        self.workspaces.get(id)
+    }
+
+    /// A workspace's cluster by name, without regard to case.
+    pub fn cluster(&self, workspace: WorkspaceId, name: &str) -> Option<&Arc<Cluster>> {
+        self.clusters.get(self.cluster_index.get(&(workspace, name.to_lowercase().into()))?)
+    }
+
+    pub fn clusters_of(&self, workspace: WorkspaceId) -> impl Iterator<Item = &Arc<Cluster>> {
+        self.clusters.values().filter(move |c| c.workspace == workspace)
+    }
+
+    pub fn job_named(&self, workspace: WorkspaceId, name: &str) -> Option<JobId> {
+        self.job_names.get(&(workspace, NameFingerprint::of(name))).copied()
+    }
+
+    pub fn nodes_of<'a>(&'a self, cluster: &'a Cluster) -> impl Iterator<Item = &'a Arc<Node>> {
+        cluster.nodes.iter().filter_map(|id| self.nodes.get(id))
+    }
+
+    /// When the next timer comes due.
+    pub fn wake_at(&self) -> Option<Millis> {
+        self.timers.get_min().map(|(at, _)| *at)
+    }
+}

@@ -1,0 +1,95 @@
+//! Time, capacity and money as integers with a type.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Wall-clock milliseconds since 1970, as the control plane counts them: never decreasing within a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Millis(pub u64);
+
+impl Millis {
+    #[must_use]
+    pub const fn plus(self, span_ms: u64) -> Self {
+        Self(self.0.saturating_add(span_ms))
+    }
+
+    /// How long ago `earlier` was; zero if it is not in the past.
+    pub const fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// RFC 3339 with milliseconds and `Z`, as every face prints times.
+    pub fn rfc3339(self) -> String {
+        jiff::Timestamp::from_millisecond(i64::try_from(self.0).unwrap_or(i64::MAX))
+            .map_or_else(|_| String::from("9999-12-31T23:59:59.999Z"), |t| format!("{t:.3}"))
+    }
+}
+
+/// What a node has, what a job needs, what is in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capacity {
+    pub cpus_milli: u32,
+    pub memory_mb: u64,
+    pub gpus: u32,
+}
+
+impl Capacity {
+    pub const fn fits(self, need: Self) -> bool {
+        need.cpus_milli <= self.cpus_milli && need.memory_mb <= self.memory_mb && need.gpus <= self.gpus
+    }
+
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            cpus_milli: self.cpus_milli + other.cpus_milli,
+            memory_mb: self.memory_mb + other.memory_mb,
+            gpus: self.gpus + other.gpus,
+        }
+    }
+
+    #[must_use]
+    pub const fn minus(self, other: Self) -> Self {
+        Self {
+            cpus_milli: self.cpus_milli.saturating_sub(other.cpus_milli),
+            memory_mb: self.memory_mb.saturating_sub(other.memory_mb),
+            gpus: self.gpus.saturating_sub(other.gpus),
+        }
+    }
+
+    /// The smaller of each: what a size truly gives on a machine.
+    #[must_use]
+    pub fn min(self, other: Self) -> Self {
+        Self {
+            cpus_milli: self.cpus_milli.min(other.cpus_milli),
+            memory_mb: self.memory_mb.min(other.memory_mb),
+            gpus: self.gpus.min(other.gpus),
+        }
+    }
+}
+
+impl fmt::Display for Capacity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, rest) = (self.cpus_milli / 1000, self.cpus_milli % 1000);
+        if rest == 0 {
+            write!(f, "{whole} cores, ")?;
+        } else {
+            write!(f, "{whole}.{rest:03} cores, ")?;
+        }
+        write!(f, "{} MB", self.memory_mb)?;
+        if self.gpus > 0 { write!(f, ", {} GPUs", self.gpus) } else { Ok(()) }
+    }
+}
+
+/// Money in millionths of a US dollar.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MicroUsd(pub u64);
+
+impl MicroUsd {
+    /// What `span_ms` cost at this price per hour, rounded down; a segment is the difference of two of these.
+    pub const fn over(self, span_ms: u64) -> u128 {
+        self.0 as u128 * span_ms as u128 / 3_600_000
+    }
+}

@@ -1,0 +1,50 @@
+//! What is wrong with a specification: every problem, with its place.
+
+use std::fmt;
+
+/// One thing to correct.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Where in the document, as `a.b[0]`; empty for the document itself.
+    pub path: String,
+    /// The line of the file, where the problem is in the file and not in an override.
+    pub line: Option<u32>,
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(line) = self.line {
+            write!(f, "line {line}: ")?;
+        }
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The text is not YAML; the message says where.
+    #[error("this is not valid YAML: {0}")]
+    NotYaml(String),
+    /// The YAML is readable, and these things in it are wrong.
+    #[error("{}", summary(.0))]
+    Problems(Vec<Problem>),
+    /// The file asks for something that Neap does not do; one sentence says what to use instead.
+    #[error("{0}")]
+    NotSupported(String),
+}
+
+fn summary(problems: &[Problem]) -> String {
+    let mut text = match problems.len() {
+        1 => "1 problem in the specification:".to_owned(),
+        n => format!("{n} problems in the specification:"),
+    };
+    for problem in problems {
+        text.push_str("\n  - ");
+        text.push_str(&problem.to_string());
+    }
+    text
+}

@@ -1,0 +1,254 @@
+//! The field tables' language, and the one checker that walks a document with them.
+//!
+//! It says everything that is wrong at once: unknown keys with the nearest known one, wrong types, words that are not
+//! allowed, required keys that are missing. It changes nothing and knows no resource.
+
+use crate::document::Document;
+use crate::error::Problem;
+use crate::suggest::nearest;
+use serde_json::{Map, Value};
+
+/// What may stand at a key.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    Text,
+    /// Text, or a number that is meant as text (a version).
+    TextOrNumber,
+    /// A whole number, not below the bound.
+    Whole(i64),
+    Flag,
+    /// One of these words; case, `-` and `_` do not matter.
+    Word(&'static [&'static str]),
+    Object(&'static [Field]),
+    List(&'static Kind),
+    /// A mapping with keys of the user's choice.
+    Entries(&'static Kind),
+    /// Text, a number or a flag.
+    Scalar,
+    /// The first kind if the value is a mapping, else the second.
+    ObjectOr(&'static [Field], &'static Kind),
+    /// The first kind if the value is a list, else the second.
+    ListOr(&'static Kind, &'static Kind),
+    /// A mapping whose fields depend on the word at `type`.
+    ByType(&'static [(&'static str, &'static [Field])]),
+    Anything,
+    /// Filled by the server; accepted, so that what was shown can be sent back, and ignored.
+    ReadOnly,
+}
+
+#[derive(Debug)]
+pub(crate) struct Field {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub required: bool,
+}
+
+pub(crate) const fn field(name: &'static str, kind: Kind) -> Field {
+    Field { name, kind, required: false }
+}
+
+pub(crate) const fn required(name: &'static str, kind: Kind) -> Field {
+    Field { name, kind, required: true }
+}
+
+/// The words of `allowed` that `word` means, without regard to case, `-` and `_`.
+pub(crate) fn canonical(word: &str, allowed: &'static [&'static str]) -> Option<&'static str> {
+    let folded = fold(word);
+    allowed.iter().copied().find(|candidate| fold(candidate) == folded)
+}
+
+fn fold(word: &str) -> String {
+    word.chars().filter(|c| !matches!(c, '_' | '-')).flat_map(char::to_lowercase).collect()
+}
+
+/// Collects problems while a document is read.
+#[derive(Debug)]
+pub(crate) struct Checker<'a> {
+    document: &'a Document,
+    pub problems: Vec<Problem>,
+}
+
+impl<'a> Checker<'a> {
+    pub fn new(document: &'a Document) -> Self {
+        Self { document, problems: Vec::new() }
+    }
+
+    /// Notes a problem at `path`, with the line of the nearest place that the file has.
+    pub fn problem(&mut self, path: &str, message: impl Into<String>) {
+        let line = self.document.line(path);
+        self.problems.push(Problem { path: path.to_owned(), line, message: message.into() });
+    }
+
+    pub fn check_document(&mut self, fields: &'static [Field]) {
+        if let Value::Object(map) = &self.document.value {
+            self.object("", map, fields, None);
+        }
+    }
+
+    fn object(&mut self, path: &str, map: &Map<String, Value>, fields: &'static [Field], skip: Option<&str>) {
+        for (key, value) in map {
+            if key == "$schema" || skip == Some(key) {
+                continue;
+            }
+            let place = join(path, key);
+            match fields.iter().find(|field| field.name == key) {
+                Some(field) => self.value(&place, value, &field.kind),
+                None => {
+                    let known = fields.iter().map(|field| field.name);
+                    let message = match nearest(key, known) {
+                        Some(near) => format!("unknown key; did you mean `{near}`?"),
+                        None => format!("unknown key; the keys here are {}", key_list(fields)),
+                    };
+                    self.problem(&place, message);
+                }
+            }
+        }
+        for field in fields.iter().filter(|field| field.required) {
+            if map.get(field.name).is_none_or(Value::is_null) {
+                self.problem(&join(path, field.name), "required, and not given");
+            }
+        }
+    }
+
+    fn value(&mut self, path: &str, value: &Value, kind: &Kind) {
+        if value.is_null() {
+            return;
+        }
+        match kind {
+            Kind::Anything | Kind::ReadOnly => {}
+            Kind::Text => match value {
+                Value::String(_) => {}
+                Value::Number(_) | Value::Bool(_) => {
+                    self.problem(path, format!("must be text; put {value} in quotes"));
+                }
+                _ => self.wrong(path, "text", value),
+            },
+            Kind::TextOrNumber => {
+                if !value.is_string() && !value.is_number() {
+                    self.wrong(path, "text", value);
+                }
+            }
+            Kind::Scalar => {
+                if value.is_array() || value.is_object() {
+                    self.wrong(path, "text, a number or true/false", value);
+                }
+            }
+            Kind::Whole(least) => match value.as_i64() {
+                Some(number) if number >= *least => {}
+                Some(number) => self.problem(path, format!("must be {least} or more, not {number}")),
+                None => self.wrong(path, "a whole number", value),
+            },
+            Kind::Flag => {
+                if !value.is_boolean() {
+                    self.wrong(path, "true or false", value);
+                }
+            }
+            Kind::Word(allowed) => match value.as_str() {
+                Some(word) if canonical(word, allowed).is_some() => {}
+                Some(word) => self.bad_word(path, word, allowed),
+                None => self.wrong(path, &format!("one of {}", allowed.join(", ")), value),
+            },
+            Kind::Object(fields) => match value {
+                Value::Object(map) => self.object(path, map, fields, None),
+                _ => self.wrong(path, "a mapping", value),
+            },
+            Kind::List(inner) => match value {
+                Value::Array(list) => {
+                    for (index, item) in list.iter().enumerate() {
+                        self.value(&format!("{path}[{index}]"), item, inner);
+                    }
+                }
+                _ => self.wrong(path, "a list", value),
+            },
+            Kind::Entries(inner) => match value {
+                Value::Object(map) => {
+                    for (key, item) in map {
+                        self.value(&join(path, key), item, inner);
+                    }
+                }
+                _ => self.wrong(path, "a mapping", value),
+            },
+            Kind::ObjectOr(fields, other) => match value {
+                Value::Object(map) => self.object(path, map, fields, None),
+                _ => self.value(path, value, other),
+            },
+            Kind::ListOr(inner, other) => match value {
+                Value::Array(_) => self.value(path, value, &Kind::List(inner)),
+                _ => self.value(path, value, other),
+            },
+            Kind::ByType(variants) => self.by_type(path, value, variants),
+        }
+    }
+
+    fn by_type(&mut self, path: &str, value: &Value, variants: &[(&'static str, &'static [Field])]) {
+        let Value::Object(map) = value else { return self.wrong(path, "a mapping", value) };
+        let place = join(path, "type");
+        let words: Vec<&str> = variants.iter().map(|(word, _)| *word).collect();
+        match map.get("type").and_then(Value::as_str) {
+            None => self.problem(&place, format!("required: one of {}", words.join(", "))),
+            Some(word) => match variants.iter().find(|(known, _)| fold(known) == fold(word)) {
+                Some((_, fields)) => self.object(path, map, fields, Some("type")),
+                None => self.bad_word(&place, word, &words),
+            },
+        }
+    }
+
+    fn bad_word(&mut self, path: &str, word: &str, allowed: &[&str]) {
+        let mut message = format!("`{word}` is not one of {}", allowed.join(", "));
+        if let Some(near) = nearest(word, allowed.iter().copied()) {
+            message.push_str(&format!("; did you mean `{near}`?"));
+        }
+        self.problem(path, message);
+    }
+
+    fn wrong(&mut self, path: &str, wanted: &str, value: &Value) {
+        let found = match value {
+            Value::Null => "nothing".to_owned(),
+            Value::Bool(flag) => flag.to_string(),
+            Value::Number(number) => number.to_string(),
+            Value::String(text) => format!("the text `{}`", text.chars().take(40).collect::<String>()),
+            Value::Array(_) => "a list".to_owned(),
+            Value::Object(_) => "a mapping".to_owned(),
+        };
+        self.problem(path, format!("must be {wanted}, not {found}"));
+    }
+}
+
+fn join(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+fn key_list(fields: &[Field]) -> String {
+    let names: Vec<&str> =
+        fields.iter().filter(|field| !matches!(field.kind, Kind::ReadOnly)).map(|field| field.name).collect();
+    names.join(", ")
+}
+
+/// A child of a mapping, where null counts as absent.
+pub(crate) fn given<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
+    value.get(key).filter(|child| !child.is_null())
+}
+
+pub(crate) fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
+    value.get(key).and_then(Value::as_str)
+}
+
+/// A scalar as the Azure clients write it on the wire: Python's words for flags.
+pub(crate) fn scalar_text(value: &Value) -> String {
+    match value {
+        Value::Bool(true) => "True".to_owned(),
+        Value::Bool(false) => "False".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// A mapping of scalars as a mapping of text (tags, environment variables).
+pub(crate) fn text_map(value: Option<&Value>) -> Value {
+    let mut map = Map::new();
+    for (key, item) in value.and_then(Value::as_object).into_iter().flatten() {
+        let text = if item.is_null() { String::new() } else { scalar_text(item) };
+        map.insert(key.clone(), Value::String(text));
+    }
+    Value::Object(map)
+}

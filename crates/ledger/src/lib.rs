@@ -1,1 +1,34 @@
-//! placeholder
+//! The durable log: every event in order, hash-chained, with the documents beside it and the tables for listing.
+//!
+//! ```text
+//! Batch ──append──▶ one SQLite transaction: documents, events, query tables ──fsync──▶ Head
+//! open: newest good snapshot + the events after it, chain checked ──▶ State
+//! ```
+//!
+//! One thread owns the [`Ledger`] and writes; any number read through [`Reader`]. Nothing here decides: it never
+//! makes, drops or reorders an event, and it has no clock.
+
+mod chain;
+mod check;
+mod database;
+mod document;
+mod error;
+mod ledger;
+pub mod limits;
+mod lock;
+mod projection;
+mod reader;
+mod rows;
+mod schema;
+mod snapshot;
+mod start;
+mod upcast;
+mod verify;
+
+pub use chain::{Envelope, GENESIS, Hash, Head};
+pub use document::Document;
+pub use error::Error;
+pub use ledger::{Batch, Entry, Ledger, Opened, Options};
+pub use reader::{Archived, JobFilter, Reader};
+pub use rows::{AssetRow, ClusterRow, JobRow, NodeRow};
+pub use verify::{Finding, Progress, Report, VerifyOptions, verify};

@@ -1,0 +1,27 @@
+//! Every limit of the ledger, by name.
+
+/// Events between two snapshots, unless the options say otherwise: what a start may have to replay.
+pub const SNAPSHOT_EVERY_EVENTS: u64 = 20_000;
+/// Snapshots kept: the newest, and one to fall back on.
+pub const SNAPSHOTS_KEPT: usize = 2;
+/// Bytes the write-ahead log is cut back to once it has been carried over.
+pub const WAL_BYTES_KEPT: u64 = 64 * 1024 * 1024;
+/// Pages in the write-ahead log at which they are carried over into the main file.
+pub const WAL_CHECKPOINT_PAGES: u32 = 4_000;
+/// How long a connection waits for another one's lock.
+pub const BUSY_TIMEOUT_MS: u64 = 5_000;
+/// Memory for pages: of the writer, and of each reading connection.
+pub const WRITER_CACHE_KB: u32 = 8 * 1024;
+pub const READER_CACHE_KB: u32 = 1024;
+/// Reading connections kept open between calls.
+pub const READERS_KEPT: usize = 4;
+/// Prepared statements kept by a connection: more than there are kinds of event.
+pub const STATEMENTS_KEPT: usize = 96;
+/// Records read at a time by the check of the older chain and by verify, so that neither holds the write-ahead log.
+pub const CHECK_CHUNK_RECORDS: u64 = 2_000;
+/// Findings that a verify lists; the rest are counted.
+pub const FINDINGS_MAX: usize = 100;
+/// Below this much free space, an input/output error is taken for a full disk.
+pub const FULL_DISK_BYTES: u64 = 1024 * 1024;
+/// Rows of one listing.
+pub const LIST_ROWS_MAX: u32 = 10_000;

@@ -1,0 +1,244 @@
+//! Questions about what is committed. Each call takes a connection of its own from a small pool and blocks shortly;
+//! none ever waits for the writer, and none can write.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use neap_core::{ClusterId, DocHash, JobId, NodeId, WorkspaceId};
+use rusqlite::{Connection, OptionalExtension, Params, Row, params};
+
+use crate::chain::{Envelope, read_events, to_sql};
+use crate::database;
+use crate::error::Error;
+use crate::limits;
+use crate::rows::{AssetRow, ClusterRow, JobRow, NodeRow};
+
+/// Set once, when damage is found in the older chain: why nothing is written any more.
+pub(crate) type Damage = Arc<OnceLock<String>>;
+
+#[derive(Clone, Debug)]
+pub struct Reader {
+    pool: Arc<Pool>,
+}
+
+#[derive(Debug)]
+struct Pool {
+    path: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+    damage: Damage,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Archived {
+    #[default]
+    ActiveOnly,
+    ArchivedOnly,
+    All,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JobFilter {
+    pub archived: Archived,
+    pub cluster: Option<ClusterId>,
+}
+
+impl Reader {
+    pub(crate) fn new(path: &Path, damage: Damage) -> Self {
+        Self { pool: Arc::new(Pool { path: path.into(), idle: Mutex::default(), damage }) }
+    }
+
+    /// Why the log takes no writes, if it does not.
+    pub fn read_only(&self) -> Option<&str> {
+        self.pool.damage.get().map(String::as_str)
+    }
+
+    /// `None` if there never was one or if it was erased.
+    pub fn document(&self, hash: &DocHash) -> Result<Option<Vec<u8>>, Error> {
+        let found: Option<Option<Vec<u8>>> =
+            self.one("SELECT body FROM documents WHERE hash = ?1", params![hash.0], |row| row.get(0))?;
+        Ok(found.flatten())
+    }
+
+    /// By name, without regard to case.
+    pub fn job(&self, workspace: WorkspaceId, name: &str) -> Result<Option<JobRow>, Error> {
+        self.one(
+            &format!("SELECT {} FROM jobs WHERE workspace = ?1 AND name_key = ?2", JobRow::COLUMNS),
+            params![to_sql(workspace.0), name.to_lowercase()],
+            JobRow::read,
+        )
+    }
+
+    pub fn job_by_id(&self, id: JobId) -> Result<Option<JobRow>, Error> {
+        let sql = format!("SELECT {} FROM jobs WHERE id = ?1", JobRow::COLUMNS);
+        self.one(&sql, params![to_sql(id.0)], JobRow::read)
+    }
+
+    /// Newest first. The id of the last row is the cursor of the next page: jobs that come in meanwhile are before
+    /// the first page, and never move another.
+    pub fn jobs(
+        &self,
+        workspace: WorkspaceId,
+        filter: &JobFilter,
+        before: Option<JobId>,
+        limit: u32,
+    ) -> Result<Vec<JobRow>, Error> {
+        let archived = match filter.archived {
+            Archived::ActiveOnly => "AND archived = 0",
+            Archived::ArchivedOnly => "AND archived = 1",
+            Archived::All => "",
+        };
+        // The planner has no figures to choose by: each filter names the index that makes it quick.
+        let (index, cluster) = match (filter.cluster, filter.archived) {
+            (Some(_), _) => ("jobs_by_cluster", "AND cluster = ?4"),
+            (None, Archived::ArchivedOnly) => ("jobs_archived", "AND ?4 IS NULL"),
+            (None, Archived::ActiveOnly | Archived::All) => ("jobs_by_workspace", "AND ?4 IS NULL"),
+        };
+        let sql = format!(
+            "SELECT {} FROM jobs INDEXED BY {index} WHERE workspace = ?1 AND id < ?2 {archived} {cluster} \
+             ORDER BY id DESC LIMIT ?3",
+            JobRow::COLUMNS
+        );
+        let before = before.map_or(i64::MAX, |id| to_sql(id.0));
+        let cluster = filter.cluster.map(|id| to_sql(id.0));
+        self.all(&sql, params![to_sql(workspace.0), before, bounded(limit), cluster], JobRow::read)
+    }
+
+    /// Also one that is gone.
+    pub fn node(&self, id: NodeId) -> Result<Option<NodeRow>, Error> {
+        let sql = format!("SELECT {} FROM nodes WHERE id = ?1", NodeRow::COLUMNS);
+        self.one(&sql, params![to_sql(id.0)], NodeRow::read)
+    }
+
+    /// Newest first.
+    pub fn nodes(&self, cluster: ClusterId, include_gone: bool, limit: u32) -> Result<Vec<NodeRow>, Error> {
+        let present = if include_gone { "" } else { "AND gone IS NULL" };
+        let sql = format!(
+            "SELECT {} FROM nodes WHERE cluster = ?1 {present} ORDER BY id DESC LIMIT ?2",
+            NodeRow::COLUMNS
+        );
+        self.all(&sql, params![to_sql(cluster.0), bounded(limit)], NodeRow::read)
+    }
+
+    /// Every cluster that has or had this name, without regard to case, newest first.
+    pub fn cluster_rows(&self, workspace: WorkspaceId, name: &str) -> Result<Vec<ClusterRow>, Error> {
+        let sql = format!(
+            "SELECT {} FROM clusters WHERE workspace = ?1 AND name_key = ?2 ORDER BY id DESC LIMIT ?3",
+            ClusterRow::COLUMNS
+        );
+        let params = params![to_sql(workspace.0), name.to_lowercase(), limits::LIST_ROWS_MAX];
+        self.all(&sql, params, ClusterRow::read)
+    }
+
+    pub fn asset(
+        &self,
+        workspace: WorkspaceId,
+        kind: &str,
+        name: &str,
+        version: &str,
+    ) -> Result<Option<AssetRow>, Error> {
+        let sql = format!(
+            "SELECT {} FROM assets WHERE workspace = ?1 AND kind = ?2 AND name = ?3 AND version = ?4",
+            AssetRow::COLUMNS
+        );
+        self.one(&sql, params![to_sql(workspace.0), kind, name, version], AssetRow::read)
+    }
+
+    /// Newest first, by when each version was first put.
+    pub fn asset_versions(
+        &self,
+        workspace: WorkspaceId,
+        kind: &str,
+        name: &str,
+        limit: u32,
+    ) -> Result<Vec<AssetRow>, Error> {
+        let sql = format!(
+            "SELECT {} FROM assets WHERE workspace = ?1 AND kind = ?2 AND name = ?3 ORDER BY id DESC LIMIT ?4",
+            AssetRow::COLUMNS
+        );
+        self.all(&sql, params![to_sql(workspace.0), kind, name, bounded(limit)], AssetRow::read)
+    }
+
+    /// The latest version of each name, by name; the first [`limits::LIST_ROWS_MAX`] names.
+    pub fn asset_names(&self, workspace: WorkspaceId, kind: &str) -> Result<Vec<AssetRow>, Error> {
+        let sql = format!(
+            "SELECT {} FROM assets WHERE id IN \
+               (SELECT max(id) FROM assets WHERE workspace = ?1 AND kind = ?2 GROUP BY name ORDER BY name LIMIT ?3) \
+             ORDER BY name",
+            AssetRow::COLUMNS
+        );
+        self.all(&sql, params![to_sql(workspace.0), kind, limits::LIST_ROWS_MAX], AssetRow::read)
+    }
+
+    /// The newest version with this content hash.
+    pub fn asset_by_content(
+        &self,
+        workspace: WorkspaceId,
+        kind: &str,
+        content: &str,
+    ) -> Result<Option<AssetRow>, Error> {
+        let sql = format!(
+            "SELECT {} FROM assets WHERE workspace = ?1 AND kind = ?2 AND content = ?3 ORDER BY id DESC LIMIT 1",
+            AssetRow::COLUMNS
+        );
+        self.one(&sql, params![to_sql(workspace.0), kind, content], AssetRow::read)
+    }
+
+    /// The records after `after_seq`, oldest first, as they lie there.
+    pub fn events(&self, after_seq: u64, limit: u32) -> Result<Vec<Envelope>, Error> {
+        let upto = after_seq.saturating_add(u64::from(bounded(limit)));
+        self.with(|connection, path| {
+            let mut found = Vec::new();
+            read_events(connection, path, after_seq, upto, |record| {
+                found.push(record);
+                Ok(())
+            })?;
+            Ok(found)
+        })
+    }
+
+    fn one<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: fn(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Option<T>, Error> {
+        self.with(|connection, path| {
+            let mut statement =
+                connection.prepare_cached(sql).map_err(Error::storage("asking the log", path))?;
+            statement.query_row(params, read).optional().map_err(Error::storage("asking the log", path))
+        })
+    }
+
+    fn all<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: fn(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, Error> {
+        self.with(|connection, path| {
+            let storage = || Error::storage("listing from the log", path);
+            let mut statement = connection.prepare_cached(sql).map_err(storage())?;
+            let rows = statement.query_map(params, read).map_err(storage())?;
+            rows.collect::<Result<_, _>>().map_err(storage())
+        })
+    }
+
+    fn with<T>(&self, ask: impl FnOnce(&Connection, &Path) -> Result<T, Error>) -> Result<T, Error> {
+        let idle = || self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = idle().pop();
+        let connection = match kept {
+            Some(connection) => connection,
+            None => database::open_reader(&self.pool.path)?,
+        };
+        let answer = ask(&connection, &self.pool.path);
+        let mut idle = idle();
+        if idle.len() < limits::READERS_KEPT {
+            idle.push(connection);
+        }
+        answer
+    }
+}
+
+fn bounded(limit: u32) -> u32 {
+    limit.min(limits::LIST_ROWS_MAX)
+}

@@ -1,0 +1,97 @@
+//! The tables and the steps that bring an older database to them. A released step is never changed.
+
+use std::path::Path;
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use crate::chain::read_events;
+use crate::error::Error;
+use crate::{projection, upcast};
+
+/// One step of the schema. `rebuild_tables` says that the query tables changed: they are projected anew from the log.
+pub(crate) struct Step {
+    pub sql: &'static str,
+    pub rebuild_tables: bool,
+}
+
+pub(crate) const STEPS: &[Step] = &[Step { sql: include_str!("schema_1.sql"), rebuild_tables: false }];
+
+/// The query tables, each with the column that orders it: made from the log alone, and so makeable again.
+pub(crate) const QUERY_TABLES: &[&str] = &["jobs", "nodes", "clusters", "assets"];
+
+pub(crate) fn migrate(connection: &mut Connection, path: &Path, steps: &[Step]) -> Result<(), Error> {
+    let known = u32::try_from(steps.len()).unwrap_or(u32::MAX);
+    let found = version(connection, path)?;
+    if found > known {
+        return Err(Error::NewerSchema { path: path.into(), found, known });
+    }
+    for (number, step) in (1..=known).zip(steps).skip(found as usize) {
+        let storage = || Error::storage("bringing the schema up to date", path);
+        let transaction =
+            connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(storage())?;
+        transaction.execute_batch(step.sql).map_err(storage())?;
+        if step.rebuild_tables {
+            rebuild(&transaction, path)?;
+        }
+        transaction.pragma_update(None, "user_version", number).map_err(storage())?;
+        transaction.commit().map_err(storage())?;
+    }
+    Ok(())
+}
+
+pub(crate) fn version(connection: &Connection, path: &Path) -> Result<u32, Error> {
+    connection
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .map_err(Error::storage("reading the schema version", path))
+}
+
+fn rebuild(connection: &Connection, path: &Path) -> Result<(), Error> {
+    for table in QUERY_TABLES {
+        connection
+            .execute(&format!("DELETE FROM {table}"), [])
+            .map_err(Error::storage("emptying a query table", path))?;
+    }
+    read_events(connection, path, 0, u64::MAX >> 1, |record| {
+        let event = upcast::decode(&record.kind, record.version, &record.body)
+            .map_err(|e| Error::damaged(record.seq, e.to_string()))?;
+        projection::project(connection, record.seq, record.at, &event)
+            .map_err(Error::storage("rebuilding the query tables", path))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEXT: &[Step] = &[
+        Step { sql: include_str!("schema_1.sql"), rebuild_tables: false },
+        Step { sql: "ALTER TABLE clusters ADD COLUMN colour TEXT", rebuild_tables: true },
+    ];
+
+    #[test]
+    fn steps_are_taken_once_and_in_order_and_tables_are_rebuilt() {
+        let path = Path::new("memory");
+        let mut connection = Connection::open_in_memory().unwrap();
+        migrate(&mut connection, path, STEPS).unwrap();
+        connection
+            .execute_batch(
+                "INSERT INTO clusters (id, workspace, name, name_key, location, created) VALUES (1, 1, 'x', 'x', 'l', 0)",
+            )
+            .unwrap();
+        migrate(&mut connection, path, NEXT).unwrap();
+        migrate(&mut connection, path, NEXT).unwrap();
+        assert_eq!(version(&connection, path).unwrap(), 2);
+        let rows: i64 =
+            connection.query_row("SELECT count(colour) + count(*) FROM clusters", [], |r| r.get(0)).unwrap();
+        assert_eq!(rows, 0, "a row that no event made does not outlive a rebuild");
+    }
+
+    #[test]
+    fn a_newer_database_is_refused() {
+        let path = Path::new("memory");
+        let mut connection = Connection::open_in_memory().unwrap();
+        migrate(&mut connection, path, NEXT).unwrap();
+        let refused = migrate(&mut connection, path, STEPS);
+        assert!(matches!(refused, Err(Error::NewerSchema { found: 2, known: 1, .. })), "{refused:?}");
+    }
+}

@@ -1,0 +1,80 @@
+//! Old events in today's shape. A released version is never changed: when a kind gets a new version, a step here
+//! lifts the old body, and the log itself stays as it was written.
+
+use neap_core::Event;
+use neap_core::event::DecodeError;
+use serde_json::Value;
+
+/// Lifts one kind from one version to a newer one; the ledger goes on from there until today's is reached.
+struct Upcaster {
+    kind: &'static str,
+    from: u16,
+    to_kind: &'static str,
+    to: u16,
+    lift: fn(Value) -> Value,
+}
+
+/// In the order they were made. Empty: every version that was ever released is today's.
+const UPCASTERS: &[Upcaster] = &[];
+
+pub(crate) fn decode(kind: &str, version: u16, body: &[u8]) -> Result<Event, DecodeError> {
+    decode_with(UPCASTERS, kind, version, body)
+}
+
+fn decode_with(upcasters: &[Upcaster], kind: &str, version: u16, body: &[u8]) -> Result<Event, DecodeError> {
+    let find = |kind: &str, version: u16| upcasters.iter().find(|u| u.kind == kind && u.from == version);
+    let Some(mut step) = find(kind, version) else { return Event::decode(kind, version, body) };
+    let mut value: Value =
+        serde_json::from_slice(body).map_err(|source| DecodeError::Body { kind: kind.into(), source })?;
+    loop {
+        value = (step.lift)(value);
+        match find(step.to_kind, step.to) {
+            Some(next) => step = next,
+            None => return Event::decode(step.to_kind, step.to, value.to_string().as_bytes()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use neap_core::event::NodeSilent;
+    use neap_core::{Event, NodeId};
+
+    use super::*;
+
+    /// Two made-up ancestors of `node.silent`: first another name of the kind, then another name of the field.
+    const MADE_UP: &[Upcaster] = &[
+        Upcaster { kind: "node.quiet", from: 1, to_kind: "node.quiet", to: 2, lift: |v| v["who"].clone() },
+        Upcaster {
+            kind: "node.quiet",
+            from: 2,
+            to_kind: "node.silent",
+            to: 1,
+            lift: |v| serde_json::json!({ "id": v["node"] }),
+        },
+    ];
+
+    #[test]
+    fn an_old_version_is_lifted_step_by_step() {
+        let today = Event::from(NodeSilent { id: NodeId(7) });
+        for (version, body) in [(1, r#"{"who":{"node":7}}"#), (2, r#"{"node":7}"#)] {
+            assert_eq!(decode_with(MADE_UP, "node.quiet", version, body.as_bytes()).unwrap(), today);
+        }
+        assert_eq!(decode_with(MADE_UP, "node.silent", 1, br#"{"id":7}"#).unwrap(), today);
+    }
+
+    #[test]
+    fn what_nobody_knows_is_refused() {
+        let refused = decode_with(MADE_UP, "node.quiet", 3, b"{}");
+        assert!(matches!(refused, Err(DecodeError::Unknown { version: 3, .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn every_step_leads_to_a_known_kind() {
+        for step in UPCASTERS {
+            let known = Event::KINDS.contains(&(step.to_kind, step.to));
+            let lifted = UPCASTERS.iter().any(|next| next.kind == step.to_kind && next.from == step.to);
+            assert!(known || lifted, "{} {} leads nowhere", step.kind, step.from);
+        }
+    }
+}

@@ -78,7 +78,8 @@ class Server:
         self.home = Path(home)
         self.port = port or free_port()
         self.vars = {}
-        self.session = None
+        self.session = requests.Session()
+        self.session.trust_env = False
         self.bearer = None
         self.bearer_until = 0.0
 
@@ -226,9 +227,6 @@ class Server:
 
     def http(self, method, path, body=None, timeout=30, **kwargs):
         """One request with a bearer token, no retries: the suites want to see what the server said."""
-        if self.session is None:
-            self.session = requests.Session()
-            self.session.trust_env = False
         joint = "&" if "?" in path else "?"
         headers = {"Authorization": f"Bearer {self.token()}", **kwargs.pop("headers", {})}
         return self.session.request(

@@ -69,7 +69,8 @@ def test_env_in_three_forms(server, form):
     else:
         seen = subprocess.run(["bash", "-c", f'eval "$1"; env', "-", text], capture_output=True, text=True, env={"PATH": os.environ["PATH"]}, check=True).stdout
         got = dict(line.split("=", 1) for line in seen.splitlines() if "=" in line)
-    for key in ("NEAP_SUBSCRIPTION_ID", "NEAP_RESOURCE_GROUP", "NEAP_WORKSPACE", "IDENTITY_ENDPOINT", "IDENTITY_HEADER", "REQUESTS_CA_BUNDLE"):
+    # SSL_CERT_FILE: with ARM_CLOUD_METADATA_URL set, az fetches that document by urllib, which knows no other variable.
+    for key in ("SSL_CERT_FILE", "NEAP_SUBSCRIPTION_ID", "NEAP_RESOURCE_GROUP", "NEAP_WORKSPACE", "IDENTITY_ENDPOINT", "IDENTITY_HEADER", "REQUESTS_CA_BUNDLE"):
         assert got.get(key), key
     assert got["NEAP_WORKSPACE"] == "default" and got["NEAP_RESOURCE_GROUP"] == "neap"
     assert Path(got["REQUESTS_CA_BUNDLE"]).read_text().count("BEGIN CERTIFICATE") > 1, "the bundle holds the system's roots too"

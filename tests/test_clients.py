@@ -1,7 +1,6 @@
 """Clients that cannot live in one environment with the current SDK: each runs as a program of its own."""
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
@@ -48,6 +47,15 @@ def az(server, tmp_path_factory):
     accounts = call("login", "--identity")
     assert accounts[0]["id"] == server.subscription and accounts[0]["state"] == "Enabled"
     return call
+
+
+@pytest.mark.parametrize("version, kind", [("2019-05-01", list), ("2022-09-01", dict)])
+def test_cloud_metadata_is_a_list_in_the_old_version_and_one_cloud_in_the_new(server, version, kind):
+    """The SDK takes either. az wants the list from ARM_CLOUD_METADATA_URL, and the one cloud in `cloud register`."""
+    answer = server.session.get(f"{server.url}/metadata/endpoints?api-version={version}", verify=server.vars["REQUESTS_CA_BUNDLE"]).json()
+    assert isinstance(answer, kind)
+    cloud = answer[0] if kind is list else answer
+    assert cloud["resourceManager"].rstrip("/") == server.url and cloud["name"] not in ("AzureCloud", "AzureChinaCloud", "AzureUSGovernment")
 
 
 def test_az_account(az, server):

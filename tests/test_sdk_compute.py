@@ -10,6 +10,7 @@ from azure.ai.ml.entities import (
     ManagedIdentityConfiguration,
     NetworkSettings,
     VirtualMachineCompute,
+    VirtualMachineSshSettings,
 )
 from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
 
@@ -313,9 +314,10 @@ def test_compute_instance_and_attached_machines_are_refused_with_what_to_use(ml)
     with pytest.raises(HttpResponseError) as no:
         ml.compute.begin_create_or_update(ComputeInstance(name=unique("ci"), size="Standard_DS3_v2")).result()
     assert "cluster" in str(no.value).lower()
-    vm = f"/subscriptions/0/resourceGroups/rg/providers/Microsoft.Compute/virtualMachines/vm"
+    vm = "/subscriptions/0/resourceGroups/rg/providers/Microsoft.Compute/virtualMachines/vm"
+    ssh = VirtualMachineSshSettings(admin_username="u", admin_password="p")
     with pytest.raises(HttpResponseError) as no:
-        ml.compute.begin_attach(VirtualMachineCompute(name=unique("vm"), resource_id=vm)).result()
+        ml.compute.begin_attach(VirtualMachineCompute(name=unique("vm"), resource_id=vm, ssh_settings=ssh)).result()
     assert "cluster" in str(no.value).lower()
 
 

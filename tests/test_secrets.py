@@ -118,6 +118,7 @@ def test_tokens_are_short_lived_and_say_for_whom(lived_in):
     ).json()
     claims = json.loads(base64.urlsafe_b64decode(body["access_token"].split(".")[1] + "=="))
     assert claims["aud"] == "https://ml.azure.local"
+    assert claims["tid"], "az login --identity takes the tenant from it"
     assert 0 < claims["exp"] - claims["iat"] <= 3600
     assert isinstance(body["expires_on"], str)
 

@@ -67,7 +67,7 @@ def test_env_in_three_forms(server, form):
         got = dict(line.split("=", 1) for line in text.splitlines() if line and not line.startswith("#"))
         got = {k: v.strip("'\"") for k, v in got.items()}
     else:
-        seen = subprocess.run(["bash", "-c", f'eval "$1"; env', "-", text], capture_output=True, text=True, env={"PATH": os.environ["PATH"]}, check=True).stdout
+        seen = subprocess.run(["bash", "-c", 'eval "$1"; env', "-", text], capture_output=True, text=True, env={"PATH": os.environ["PATH"]}, check=True).stdout
         got = dict(line.split("=", 1) for line in seen.splitlines() if "=" in line)
     # SSL_CERT_FILE: with ARM_CLOUD_METADATA_URL set, az fetches that document by urllib, which knows no other variable.
     for key in ("SSL_CERT_FILE", "NEAP_SUBSCRIPTION_ID", "NEAP_RESOURCE_GROUP", "NEAP_WORKSPACE", "IDENTITY_ENDPOINT", "IDENTITY_HEADER", "REQUESTS_CA_BUNDLE"):

@@ -12,7 +12,7 @@ from azure.ai.ml.entities import (
     VirtualMachineCompute,
     VirtualMachineSshSettings,
 )
-from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
+from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 
 from neapserver import SHARED, unique, wait_until
 

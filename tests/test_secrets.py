@@ -5,7 +5,6 @@ import json
 import re
 import sqlite3
 import stat
-from pathlib import Path
 
 import pytest
 import requests

@@ -1,1 +1,24 @@
-//! placeholder
+//! What clients speak to: Azure ML's control plane (`arm`), its run history (`history`), Azure blobs (`blob`), token
+//! endpoints (`tokens`) and Neap's own interface (`neap`).
+//!
+//! A face parses a request into a command, hands it to control, and writes what the published views say as the
+//! answer. It decides nothing, keeps nothing that must outlive the process, and cannot reach providers or agents.
+
+pub mod app;
+pub mod arm;
+mod ask;
+mod audience;
+pub mod blob;
+mod durations;
+mod fields;
+pub mod history;
+mod limits;
+pub mod neap;
+mod reply;
+mod routes;
+pub mod tokens;
+mod workspace_files;
+
+pub use app::{App, Installation, ServerFacts};
+pub use ask::Caller;
+pub use routes::router;

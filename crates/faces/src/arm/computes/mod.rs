@@ -1,0 +1,60 @@
+//! Compute clusters (AmlCompute): parse → problems → command → answer.
+
+mod answer;
+mod identity;
+mod nodes;
+mod read;
+mod write;
+
+use axum::response::Response;
+use neap_core::documents::ClusterDocument;
+use neap_core::state::Workspace;
+use neap_core::{Refusal, State};
+use serde_json::{Value, json};
+
+use super::errors;
+use crate::app::App;
+use crate::reply;
+
+pub(crate) use nodes::list_nodes;
+pub(crate) use write::{delete, patch, put, put_body};
+
+pub(crate) fn list(app: &App, workspace: &Workspace) -> Result<Response, Refusal> {
+    let state = app.state();
+    let value: Vec<Value> = state.clusters_of(workspace.id).map(|c| answer_of(app, &state, workspace, c)).collect::<Result<_, _>>()?;
+    Ok(reply::ok(&json!({"value": value, "nextLink": null})))
+}
+
+pub(crate) fn get(app: &App, workspace: &Workspace, name: &str) -> Result<Response, Refusal> {
+    Ok(reply::ok(&resource(app, workspace, name)?))
+}
+
+/// The resource as GET answers it.
+pub(crate) fn resource(app: &App, workspace: &Workspace, name: &str) -> Result<Value, Refusal> {
+    let state = app.state();
+    let cluster = state.cluster(workspace.id, name).ok_or_else(|| errors::not_found("Compute", name))?;
+    answer_of(app, &state, workspace, cluster)
+}
+
+fn answer_of(app: &App, state: &State, workspace: &Workspace, cluster: &neap_core::cluster::Cluster) -> Result<Value, Refusal> {
+    let document: ClusterDocument = app.document(&cluster.document)?;
+    Ok(answer::cluster(&app.installation, state, workspace, cluster, &document))
+}
+
+/// Actions that Azure has on other kinds of compute.
+pub(crate) fn refused_action(app: &App, workspace: &Workspace, name: &str, action: &str) -> Refusal {
+    if app.state().cluster(workspace.id, name).is_none() {
+        return errors::not_found("Compute", name);
+    }
+    errors::not_supported(match action {
+        "start" | "stop" | "restart" => format!(
+            "A compute cluster has no '{action}': it starts nodes when jobs are submitted and drops them when idle. Set min_instances to keep nodes, or max_instances to 0 to stop taking work."
+        ),
+        "listkeys" => "A compute cluster has no keys to list.".into(),
+        "resize" => "The size of a cluster cannot be changed; create another cluster with the size you want.".into(),
+        "enablesso" | "updateidleshutdownsetting" | "customservices" | "updatedatamounts" | "getallowedvmsizesforresize" => {
+            format!("'{action}' is for compute instances, which Neap does not have; use a compute cluster.")
+        }
+        _ => format!("A compute cluster has no action '{action}'."),
+    })
+}

@@ -1,0 +1,94 @@
+//! Creating, changing and deleting clusters. A create is whole when it is answered; a delete goes on behind it.
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use neap_core::command::PutCluster;
+use neap_core::documents::ClusterDocument;
+use neap_core::state::Workspace;
+use neap_core::{Command, Refusal};
+use neap_identity::PasswordHash;
+use serde_json::Value;
+
+use super::super::{errors, lro};
+use super::read::{self, Asked, Form};
+use crate::app::{self, App, internal};
+use crate::ask::Ask;
+use crate::reply;
+
+pub(crate) async fn put(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> Result<Response, Refusal> {
+    let created = put_body(app, ask, workspace, name, &ask.json()?).await?;
+    let status = if created { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(reply::json(status, &super::resource(app, workspace, name)?))
+}
+
+/// Creates or updates from a resource body; says whether it was created. Also used by template deployments.
+pub(crate) async fn put_body(app: &App, ask: &Ask, workspace: &Workspace, name: &str, body: &Value) -> Result<bool, Refusal> {
+    write(app, ask, workspace, name, body, Form::Put).await
+}
+
+pub(crate) async fn patch(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> Result<Response, Refusal> {
+    if app.state().cluster(workspace.id, name).is_none() {
+        return Err(errors::not_found("Compute", name));
+    }
+    write(app, ask, workspace, name, &ask.json()?, Form::Patch).await?;
+    Ok(reply::ok(&super::resource(app, workspace, name)?))
+}
+
+async fn write(app: &App, ask: &Ask, workspace: &Workspace, name: &str, body: &Value, form: Form) -> Result<bool, Refusal> {
+    let state = app.state();
+    let current = state.cluster(workspace.id, name);
+    let kept: Option<ClusterDocument> = current.map(|cluster| app.document(&cluster.document)).transpose()?;
+    let mut asked = read::read(body, kept.as_ref(), form);
+    settle_password(&mut asked, kept.as_ref()).await?;
+    let document = app::document(&asked.document)?;
+    let command = Command::PutCluster(PutCluster {
+        workspace: workspace.id,
+        // The name keeps the case it was created with.
+        name: current.map_or_else(|| name.into(), |cluster| cluster.name.clone()),
+        location: asked.location.map(Into::into),
+        size: asked.size.map(Into::into),
+        tier: asked.tier.map(Into::into),
+        min: asked.min,
+        max: asked.max,
+        idle_ms: asked.idle_ms,
+        document: document.hash,
+        problems: asked.problems,
+    });
+    app.submit(&ask.caller, command, vec![document]).await?;
+    Ok(current.is_none())
+}
+
+/// A new cluster keeps the password's hash; an existing one only compares.
+async fn settle_password(asked: &mut Asked, kept: Option<&ClusterDocument>) -> Result<(), Refusal> {
+    let Some(password) = asked.password.take() else { return Ok(()) };
+    let stored = kept.map(|document| document.admin_password_hash.clone());
+    // Hashing is slow on purpose, so it has a thread to itself.
+    let settled = tokio::task::spawn_blocking(move || match stored {
+        None => PasswordHash::make(&password).map(|hash| Some(hash.as_str().to_owned())),
+        Some(Some(hash)) if PasswordHash::from_stored(hash.as_str()).verify(&password) => Ok(Some(hash)),
+        Some(_) => Ok(None),
+    })
+    .await
+    .map_err(|e| internal(format!("A password could not be hashed: {e}.")))?
+    .map_err(|e| internal(format!("A password could not be hashed: {e}.")))?;
+    match settled {
+        Some(hash) => asked.document.admin_password_hash = Some(hash),
+        None => asked.problems.push(read::password_changed()),
+    }
+    Ok(())
+}
+
+pub(crate) async fn delete(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> Result<Response, Refusal> {
+    if ask.query.get("underlyingResourceAction").is_some_and(|action| action.eq_ignore_ascii_case("Detach")) {
+        return Err(errors::not_supported("A compute cluster belongs to its workspace and cannot be detached; use the action 'Delete'."));
+    }
+    let state = app.state();
+    let Some(cluster) = state.cluster(workspace.id, name) else {
+        return Ok(reply::empty(StatusCode::NO_CONTENT));
+    };
+    if !cluster.is_deleting() {
+        let reason = format!("The cluster was deleted by {}.", ask.caller.actor);
+        app.submit(&ask.caller, Command::DeleteCluster { cluster: cluster.id, reason: reason.into() }, Vec::new()).await?;
+    }
+    Ok(lro::accepted(ask, &workspace.subscription, &cluster.location, lro::Operation::DeleteCluster(cluster.id)))
+}

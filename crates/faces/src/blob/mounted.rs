@@ -1,0 +1,17 @@
+//! The blob face of the running server.
+
+use super::BlobFace;
+use crate::app::App;
+use crate::{ask, audience};
+use std::sync::Arc;
+
+impl From<App> for BlobFace {
+    fn from(app: App) -> Self {
+        let (store, sas, clock) = (app.store.clone(), app.sas.clone(), app.clone());
+        let bearer = move |headers: &axum::http::HeaderMap, uri: &axum::http::Uri| {
+            let base = ask::base_url(uri, headers, &app.base_url);
+            audience::authenticate(&app, headers, &base).is_ok()
+        };
+        Self::new(store, sas, Arc::new(bearer), Arc::new(move || clock.now_s()))
+    }
+}

@@ -1,0 +1,27 @@
+//! Every limit of the faces, by name.
+
+/// Bytes of one request body on the control plane (blob uploads have their own).
+pub const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Verified bearer tokens remembered until they expire.
+pub const VERIFIED_TOKENS_MAX: usize = 4_096;
+/// (caller, run) pairs remembered for the first look at an ended run.
+pub const LOG_READERS_MAX: usize = 8_192;
+/// A run that ended longer ago than this answers its final status at once.
+pub const ENDED_MOMENTS_AGO_MS: u64 = 5 * 60 * 1_000;
+/// Signed URLs and short-lived secrets hold this long.
+pub const SIGNED_URL_TTL_S: i64 = 3_600;
+/// Rows of one page of a list.
+pub const PAGE_ROWS: usize = 100;
+pub const PAGE_ROWS_MAX: usize = 1_000;
+/// Rows looked at for one page when a filter (tag, property) drops most of them.
+pub const PAGE_SCAN_ROWS_MAX: usize = 10_000;
+/// Nodes answered by one call.
+pub const NODES_MAX: usize = 10_000;
+/// How soon a client may ask again for an operation that goes on.
+pub const POLL_AGAIN_MS: &str = "200";
+/// Bytes sent in one piece of a followed log.
+pub const LOG_CHUNK_BYTES: u64 = 64 * 1024;
+/// Nesting of template expressions.
+pub const EXPRESSION_DEPTH_MAX: usize = 64;
+/// What `usages` answers where no quota is set: clients want a number.
+pub const NO_LIMIT: i64 = i32::MAX as i64;

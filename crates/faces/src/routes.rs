@@ -1,0 +1,172 @@
+//! The one entrance: names the request, finds its face, authenticates, and writes the access log.
+//!
+//! Paths are not a table of axum routes: Azure's are matched without regard to case and with doubled slashes, so
+//! each face matches on normalised segments. What no face here knows goes to the token and blob routers.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use neap_core::{Code, Refusal};
+use tower::ServiceExt;
+
+use crate::app::App;
+use crate::ask::{self, Ask, Caller, Query};
+use crate::{arm, audience, history, limits, neap, reply};
+
+#[derive(Clone)]
+struct Entrance {
+    app: App,
+    others: Router,
+}
+
+/// Every face of this server on one router.
+pub fn router(app: App) -> Router {
+    let others = Router::new()
+        .merge(crate::tokens::router(app.clone()))
+        .merge(crate::blob::router(app.clone()));
+    Router::new().fallback(enter).with_state(Arc::new(Entrance { app, others }))
+}
+
+async fn enter(State(entrance): State<Arc<Entrance>>, request: Request) -> Response {
+    let app = &entrance.app;
+    let began = app.now();
+    let method = request.method().clone();
+    let path = request.uri().path().to_owned();
+    let client_id = header_text(request.headers(), "x-ms-client-request-id");
+    let correlation = header_text(request.headers(), "x-ms-correlation-request-id");
+    let request_id = neap_identity::random_guid().unwrap_or_else(|_| String::from("00000000-0000-4000-8000-000000000000"));
+
+    let mut response = route(&entrance, request).await;
+
+    reply::set(&mut response, "x-ms-request-id", &request_id);
+    reply::set(&mut response, "x-ms-correlation-request-id", correlation.as_deref().unwrap_or(&request_id));
+    if let Some(client_id) = client_id {
+        reply::set(&mut response, "x-ms-client-request-id", &client_id);
+    }
+    // The query is left out: it may carry signatures.
+    tracing::info!(
+        target: "neap::access",
+        %method,
+        path,
+        status = response.status().as_u16(),
+        took_ms = app.now().since(began),
+        request_id,
+    );
+    response
+}
+
+fn header_text(headers: &HeaderMap, name: &str) -> Option<String> {
+    headers.get(name).and_then(|value| value.to_str().ok()).map(String::from)
+}
+
+/// The faces, told apart by the first segments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Face {
+    Arm,
+    History,
+    Neap,
+    /// Tokens and blobs.
+    Others,
+}
+
+impl Face {
+    fn of(path: &str) -> Self {
+        let mut words = path.split('/').filter(|part| !part.is_empty()).map(str::to_ascii_lowercase);
+        let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        match (first.as_str(), second.as_str()) {
+            ("subscriptions" | "providers" | "tenants", _) | ("metadata", "endpoints") => Self::Arm,
+            ("discovery", _) | ("history" | "data", "v1.0") => Self::History,
+            ("neap", "v1" | "logs") => Self::Neap,
+            _ => Self::Others,
+        }
+    }
+
+    /// Segments before the keyword-name alternation begins.
+    const fn prefix(self) -> usize {
+        match self {
+            Self::History | Self::Neap => 2,
+            Self::Arm | Self::Others => 0,
+        }
+    }
+}
+
+async fn route(entrance: &Entrance, request: Request) -> Response {
+    let face = Face::of(request.uri().path());
+    if face == Face::Others {
+        return match entrance.others.clone().oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+    }
+    let app = &entrance.app;
+    let (parts, body) = request.into_parts();
+    let body = match axum::body::to_bytes(body, limits::BODY_BYTES_MAX).await {
+        Ok(body) => body,
+        Err(e) => {
+            let message = format!("The request body could not be read, or has more than {} bytes: {e}.", limits::BODY_BYTES_MAX);
+            return arm::errors::refuse(&Refusal::because(Code::DocumentTooLarge, message));
+        }
+    };
+    let base = ask::base_url(&parts.uri, &parts.headers, &app.base_url);
+    let segments = ask::segments(parts.uri.path(), face.prefix());
+    let caller = if is_open(&segments) {
+        Caller { actor: String::new() }
+    } else {
+        match audience::authenticate(app, &parts.headers, &base) {
+            Ok(caller) => caller,
+            Err(refusal) => return arm::errors::refuse(&refusal),
+        }
+    };
+    let ask = Ask { method: parts.method, segments, query: Query::parse(parts.uri.query().unwrap_or("")), base, caller, body };
+    let answered = match face {
+        Face::Arm => arm::answer(app, &ask).await,
+        Face::History => history::answer(app, &ask).await,
+        Face::Neap => neap::answer(app, &ask).await,
+        Face::Others => Err(arm::errors::no_such_path(&ask)),
+    };
+    answered.unwrap_or_else(|refusal| arm::errors::refuse(&refusal))
+}
+
+/// What is read before there is a token, or carries its own signature.
+fn is_open(segments: &[String]) -> bool {
+    let words: Vec<&str> = segments.iter().map(String::as_str).collect();
+    matches!(words.as_slice(), ["metadata", _] | ["discovery", ..] | ["neap", "logs", ..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faces_are_told_apart_by_their_first_segments() {
+        for (path, expect) in [
+            ("/subscriptions", Face::Arm),
+            ("//Subscriptions/x", Face::Arm),
+            ("//metadata/endpoints", Face::Arm),
+            ("/metadata/identity/oauth2/token", Face::Others),
+            ("/discovery", Face::History),
+            ("/history/v1.0/subscriptions/s", Face::History),
+            ("/data/v1.0/subscriptions/s", Face::History),
+            ("/data/other", Face::Others),
+            ("/neap/v1/status", Face::Neap),
+            ("/neap/logs/neapst1/3", Face::Neap),
+            ("/neapst1.blob.core.windows.net/azureml/x", Face::Others),
+            ("/msi/token", Face::Others),
+        ] {
+            assert_eq!(Face::of(path), expect, "{path}");
+        }
+    }
+
+    #[test]
+    fn only_these_are_open() {
+        let open = |path: &str, skip| is_open(&ask::segments(path, skip));
+        assert!(open("/metadata/endpoints", 0));
+        assert!(open("/discovery", 2));
+        assert!(open("/neap/logs/neapst1/3", 2));
+        assert!(!open("/neap/v1/status", 2));
+        assert!(!open("/subscriptions", 0));
+    }
+}

@@ -1,0 +1,214 @@
+//! A workspace's own storage: the names of its account and containers, URLs and signatures for them, and its jobs' logs.
+//!
+//! The store blocks, so every call of it is made on a thread for that.
+
+use std::sync::Arc;
+
+use neap_core::documents::BlobPath;
+use neap_core::{Code, Refusal, WorkspaceId};
+use neap_ledger::JobRow;
+use neap_storage::sas::{Grant, Permission, Scope};
+use neap_storage::{BlobAddress, Store};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::app::{App, internal};
+use crate::ask::Query;
+use crate::limits;
+
+/// The default datastore: inputs and outputs.
+pub(crate) const BLOB_STORE: &str = "workspaceblobstore";
+/// The datastore of logs.
+pub(crate) const ARTIFACT_STORE: &str = "workspaceartifactstore";
+const BLOB_CONTAINER: &str = "azureml-blobstore";
+const ARTIFACT_CONTAINER: &str = "azureml";
+const NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+pub(crate) fn account(workspace: WorkspaceId) -> String {
+    format!("neapst{workspace}")
+}
+
+/// The container behind a built-in datastore.
+pub(crate) fn container_of(datastore: &str) -> Option<&'static str> {
+    if datastore.eq_ignore_ascii_case(BLOB_STORE) {
+        Some(BLOB_CONTAINER)
+    } else if datastore.eq_ignore_ascii_case(ARTIFACT_STORE) {
+        Some(ARTIFACT_CONTAINER)
+    } else {
+        None
+    }
+}
+
+/// The built-in datastore before a container.
+pub(crate) fn datastore_of(container: &str) -> Option<&'static str> {
+    match container {
+        BLOB_CONTAINER => Some(BLOB_STORE),
+        ARTIFACT_CONTAINER => Some(ARTIFACT_STORE),
+        _ => None,
+    }
+}
+
+/// Where a job's output goes unless it says otherwise.
+pub(crate) fn default_output(workspace: WorkspaceId, path: String) -> BlobPath {
+    BlobPath { account: account(workspace), container: BLOB_CONTAINER.into(), path }
+}
+
+/// Makes the containers that a workspace begins with. Doing it again changes nothing.
+pub(crate) async fn open_workspace(app: &App, workspace: WorkspaceId) -> Result<(), Refusal> {
+    let account = account(workspace);
+    in_store(app, move |store| {
+        store.create_container(&account, BLOB_CONTAINER)?;
+        store.create_container(&account, ARTIFACT_CONTAINER).map(drop)
+    })
+    .await
+}
+
+/// A container of its own for one code snapshot.
+pub(crate) async fn new_snapshot(app: &App, workspace: WorkspaceId) -> Result<String, Refusal> {
+    let container = format!("snapshot-{}", neap_identity::random_guid().map_err(|e| internal(e.to_string()))?);
+    let (account, name) = (account(workspace), container.clone());
+    in_store(app, move |store| store.create_container(&account, &name).map(drop)).await?;
+    Ok(container)
+}
+
+pub(crate) async fn container_exists(app: &App, account: String, container: String) -> Result<bool, Refusal> {
+    in_store(app, move |store| store.container_exists(&account, &container)).await
+}
+
+/// The query that opens a container for the usual while.
+pub(crate) fn container_signature(app: &App, account: &str, container: &str) -> String {
+    let now_s = app.now_s();
+    let grant = Grant {
+        account: account.into(),
+        container: container.into(),
+        scope: Scope::Container,
+        permissions: Permission::ALL.to_vec(),
+        starts_s: None,
+        expires_s: now_s + limits::SIGNED_URL_TTL_S,
+    };
+    app.sas.sign(&grant, now_s)
+}
+
+/// The URL of a job's log for one caller: needs no token, holds for an hour, opens nothing else.
+pub(crate) fn log_url(app: &App, base: &str, job: &JobRow, caller: &str) -> String {
+    let now_s = app.now_s();
+    let account = account(job.workspace);
+    let grant = Grant {
+        account: account.clone(),
+        container: ARTIFACT_CONTAINER.into(),
+        scope: Scope::Blob(log_permit(job.id.0, caller)),
+        permissions: vec![Permission::Read],
+        starts_s: None,
+        expires_s: now_s + limits::SIGNED_URL_TTL_S,
+    };
+    let signature = app.sas.sign(&grant, now_s);
+    format!("{base}/neap/logs/{account}/{}?for={}&{signature}", job.id, utf8_percent_encode(caller, NAME))
+}
+
+/// Whether a log URL is one of ours; gives the caller it was made for.
+pub(crate) fn check_log_url(app: &App, query: &Query, account: &str, job: u64) -> Result<String, Refusal> {
+    let caller = query.get("for").unwrap_or("");
+    app.sas
+        .check(query.pairs(), account, ARTIFACT_CONTAINER, &log_permit(job, caller), &[Permission::Read], app.now_s())
+        .map_err(|e| Refusal::because(Code::AuthorizationFailed, format!("The log cannot be read: {e}.")))?;
+    Ok(caller.into())
+}
+
+/// What a log URL is signed over: no blob has such a name, so it opens no blob.
+fn log_permit(job: u64, caller: &str) -> String {
+    format!("@neap-log/{job}/{caller}")
+}
+
+pub(crate) fn log_address(job: &JobRow) -> Result<BlobAddress, Refusal> {
+    neap_storage::joblog::address(&account(job.workspace), ARTIFACT_CONTAINER, &job.name).map_err(storage)
+}
+
+/// The whole log; while the job runs only its whole lines, since clients count lines.
+pub(crate) async fn read_log(app: &App, job: &JobRow) -> Result<Vec<u8>, Refusal> {
+    let address = log_address(job)?;
+    let running = !job.status.is_final();
+    in_store(app, move |store| {
+        let blob = match store.open_blob(&address) {
+            Ok(blob) => blob,
+            Err(neap_storage::Error::BlobNotFound(_) | neap_storage::Error::ContainerNotFound { .. }) => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let length = if running {
+            neap_storage::joblog::whole_lines_len(&blob.file, blob.properties.length)?
+        } else {
+            blob.properties.length
+        };
+        store.read(&address, 0, usize::try_from(length).unwrap_or(usize::MAX))
+    })
+    .await
+}
+
+/// A piece of a blob; nothing where it does not exist.
+pub(crate) async fn read_piece(app: &App, address: BlobAddress, offset: u64) -> Result<Vec<u8>, Refusal> {
+    in_store(app, move |store| match store.read(&address, offset, limits::LOG_CHUNK_BYTES as usize) {
+        Err(neap_storage::Error::BlobNotFound(_) | neap_storage::Error::ContainerNotFound { .. }) => Ok(Vec::new()),
+        other => other,
+    })
+    .await
+}
+
+async fn in_store<T: Send + 'static>(
+    app: &App,
+    work: impl FnOnce(&Store) -> neap_storage::Result<T> + Send + 'static,
+) -> Result<T, Refusal> {
+    let store = Arc::clone(&app.store);
+    match tokio::task::spawn_blocking(move || work(&store)).await {
+        Ok(done) => done.map_err(storage),
+        Err(e) => Err(internal(format!("A storage call did not come to an end: {e}."))),
+    }
+}
+
+pub(crate) fn storage(error: neap_storage::Error) -> Refusal {
+    let code = match error {
+        neap_storage::Error::DiskFull { .. } => Code::StorageFull,
+        neap_storage::Error::BadName { .. } | neap_storage::Error::BadInput { .. } => Code::BadArgument,
+        _ => Code::InternalError,
+    };
+    Refusal::because(code, format!("{error}."))
+}
+
+/// A `https://HOST/{account}[.blob.core.windows.net]/{container}/{path}` URL of ours as a place in the store.
+/// The account may be missing (clients drop it from build contexts): then the container alone tells.
+pub(crate) fn blob_of_url(url: &str, workspace: WorkspaceId) -> Option<BlobPath> {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"))?;
+    let (_, path) = rest.split_once('/')?;
+    let path = path.split(['?', '#']).next()?;
+    let decoded = percent_encoding::percent_decode_str(path).decode_utf8().ok()?;
+    let own = account(workspace);
+    let mut parts = decoded.splitn(3, '/');
+    let first = parts.next()?;
+    if first.strip_suffix(".blob.core.windows.net").unwrap_or(first) != own {
+        return None;
+    }
+    let container = parts.next().filter(|c| !c.is_empty())?;
+    let path = parts.next().unwrap_or("");
+    is_safe(path).then(|| BlobPath { account: own, container: container.into(), path: path.into() })
+}
+
+/// A path that stays where it is.
+pub(crate) fn is_safe(path: &str) -> bool {
+    !path.split('/').any(|part| part == ".." || part == ".") && !path.contains('\\') && !path.contains('\0')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blob_urls() {
+        let check = |url: &str, expect: Option<(&str, &str)>| {
+            let read = blob_of_url(url, WorkspaceId(1)).map(|b| (b.container, b.path));
+            assert_eq!(read, expect.map(|(c, p)| (c.to_owned(), p.to_owned())), "{url}");
+        };
+        check("https://h:1/neapst1/snapshot-x/src", Some(("snapshot-x", "src")));
+        check("https://h:1/neapst1.blob.core.windows.net/c/a%20b/c?sig=1", Some(("c", "a b/c")));
+        check("https://h:1/neapst2/snapshot-x/src", None);
+        check("https://h:1/neapst1/c/../d", None);
+        check("s3://bucket/x", None);
+        check("https://h", None);
+    }
+}

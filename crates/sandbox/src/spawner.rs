@@ -11,6 +11,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -19,12 +20,12 @@ use rustix::net::{
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::cgroup::{NodeCgroup, SlotCgroup};
+use crate::cgroup::NodeCgroup;
 use crate::isolate::NAMESPACES;
-use crate::launch::{AttemptLimits, Event, Launch};
+use crate::launch::{Event, Launch};
 use crate::lease::LeaseReading;
 use crate::probe::Capabilities;
-use crate::supervisor::{self, Inherited};
+use crate::supervisor::{self, HEAD_BYTES, Inherited, LAUNCH, STOP};
 use crate::sys::{self, Forked};
 
 const REQUEST_BYTES_MAX: usize = 4096;
@@ -43,12 +44,16 @@ pub struct Spawner {
     socket: OwnedFd,
     pid: u32,
     capabilities: Capabilities,
+    idle: Arc<Idle>,
 }
+
+/// Supervisors that wait for their next attempt, by slot and by whether they isolate.
+type Idle = Mutex<BTreeMap<(u32, bool), UnixStream>>;
 
 #[derive(Serialize, Deserialize)]
 enum Request {
     /// Fork a supervisor, and give it the descriptor that comes along.
-    Supervise { isolated: bool, slot: u32, limits: AttemptLimits },
+    Supervise { isolated: bool, slot: u32 },
     /// A supervisor was lost: end the processes it has left behind.
     Sweep,
 }
@@ -67,7 +72,9 @@ impl Spawner {
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(|e| starting(e.into()))?;
         match sys::fork(0).map_err(starting)? {
-            Forked::Parent(pid) => Ok(Self { socket: ours, pid: pid as u32, capabilities }),
+            Forked::Parent(pid) => {
+                Ok(Self { socket: ours, pid: pid as u32, capabilities, idle: Arc::default() })
+            }
             Forked::Child => {
                 drop(ours);
                 // A panic must not unwind into the frames of the process this is a copy of.
@@ -96,18 +103,32 @@ impl Spawner {
     /// Starts an attempt. What becomes of it is read from the handle.
     pub fn launch(&self, launch: &Launch) -> Result<Attempt, Error> {
         let failed = |e: io::Error| Error::Spawner { doing: "asking for a supervisor", source: e };
-        let (mut ours, theirs) = UnixStream::pair().map_err(failed)?;
-        let request =
-            Request::Supervise { isolated: launch.view.is_some(), slot: launch.slot, limits: launch.limits };
-        self.ask(&request, Some(theirs.as_fd())).map_err(failed)?;
-        drop(theirs);
         let body = serde_json::to_vec(launch).map_err(|e| failed(e.into()))?;
-        let mut message = Vec::with_capacity(body.len() + 4);
-        message.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        let mut message = Vec::with_capacity(body.len() + HEAD_BYTES);
+        message.push(LAUNCH);
+        message.extend_from_slice(&(body.len() as u64).to_le_bytes());
         message.extend_from_slice(&body);
-        ours.write_all(&message).map_err(failed)?;
-        ours.set_nonblocking(true).map_err(failed)?;
-        Ok(Attempt { stream: ours, unread: Vec::new() })
+        let key = (launch.slot, launch.view.is_some());
+        let waiting = lock(&self.idle).remove(&key);
+        let stream = match waiting {
+            // One that was killed while it waited refuses; then there is a fresh one.
+            Some(stream) if send_whole(&stream, &message).is_ok() => stream,
+            Some(_) | None => {
+                let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+                self.ask(&Request::Supervise { slot: key.0, isolated: key.1 }, Some(theirs.as_fd()))
+                    .map_err(failed)?;
+                drop(theirs);
+                send_whole(&ours, &message).map_err(failed)?;
+                ours
+            }
+        };
+        Ok(Attempt {
+            stream: Some(stream),
+            unread: Vec::new(),
+            ended: false,
+            key,
+            idle: Arc::clone(&self.idle),
+        })
     }
 
     /// After an attempt's handle was closed from the other side without an [`Event::Ended`]: ends what the
@@ -129,11 +150,34 @@ impl Spawner {
     }
 }
 
-/// An attempt that was started. Dropping it ends the attempt.
+/// Writes everything, waiting where the socket is full: the supervisor on the other side only reads.
+fn send_whole(mut stream: &UnixStream, message: &[u8]) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.write_all(message)?;
+    stream.set_nonblocking(true)
+}
+
+fn lock(idle: &Idle) -> std::sync::MutexGuard<'_, BTreeMap<(u32, bool), UnixStream>> {
+    idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// An attempt that was started. Dropping it before its end ends it.
 #[derive(Debug)]
 pub struct Attempt {
-    stream: UnixStream,
+    /// Taken only by `drop`.
+    stream: Option<UnixStream>,
     unread: Vec<u8>,
+    ended: bool,
+    key: (u32, bool),
+    idle: Arc<Idle>,
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if let Some(stream) = self.stream.take().filter(|_| self.ended) {
+            lock(&self.idle).insert(self.key, stream);
+        }
+    }
 }
 
 /// What [`Attempt::events`] found.
@@ -151,7 +195,7 @@ impl Attempt {
         let mut heard = Heard::default();
         let mut buffer = [0; 4096];
         loop {
-            match self.stream.read(&mut buffer) {
+            match self.stream().read(&mut buffer) {
                 Ok(0) => heard.closed = true,
                 Ok(n) => {
                     self.unread.extend_from_slice(&buffer[..n]);
@@ -167,7 +211,9 @@ impl Attempt {
             break;
         }
         while let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
-            heard.events.push(serde_json::from_slice(&self.unread[..end])?);
+            let event: Event = serde_json::from_slice(&self.unread[..end])?;
+            self.ended |= matches!(event, Event::Ended(_));
+            heard.events.push(event);
             self.unread.drain(..=end);
         }
         Ok(heard)
@@ -175,19 +221,26 @@ impl Attempt {
 
     /// Asks the process group to end, and ends the tree after the grace.
     pub fn stop(&self, grace_ms: u64) -> io::Result<()> {
-        (&self.stream).write_all(&grace_ms.to_le_bytes())
+        let mut message = [0; HEAD_BYTES];
+        message[0] = STOP;
+        message[1..].copy_from_slice(&grace_ms.to_le_bytes());
+        self.stream().write_all(&message)
+    }
+
+    fn stream(&self) -> &UnixStream {
+        self.stream.as_ref().unwrap_or_else(|| unreachable!("only drop takes the stream"))
     }
 }
 
 impl AsFd for Attempt {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.stream().as_fd()
     }
 }
 
 impl AsRawFd for Attempt {
     fn as_raw_fd(&self) -> std::os::fd::RawFd {
-        self.stream.as_raw_fd()
+        self.stream().as_raw_fd()
     }
 }
 
@@ -208,7 +261,6 @@ fn serve(config: &SpawnerConfig, capabilities: &Capabilities, lease: &LeaseReadi
         shell: if Path::new("/bin/bash").exists() { c"/bin/bash" } else { c"/bin/sh" },
         dev_null,
         cgroup,
-        slots: BTreeMap::new(),
         supervisors: Vec::new(),
         namespaces: capabilities.namespaces(),
         user_namespace: (!capabilities.root && capabilities.namespaces())
@@ -216,8 +268,8 @@ fn serve(config: &SpawnerConfig, capabilities: &Capabilities, lease: &LeaseReadi
     };
     while let Some((request, fd)) = next_request(socket) {
         match (request, fd) {
-            (Request::Supervise { isolated, slot, limits }, Some(fd)) => {
-                spawner.supervise(socket, isolated, slot, limits, UnixStream::from(fd));
+            (Request::Supervise { isolated, slot }, Some(fd)) => {
+                spawner.supervise(socket, isolated, slot, &UnixStream::from(fd));
             }
             (Request::Sweep, _) => spawner.sweep(),
             (Request::Supervise { .. }, None) => {}
@@ -230,25 +282,13 @@ struct Serving<'a> {
     shell: &'static CStr,
     dev_null: File,
     cgroup: Option<NodeCgroup>,
-    slots: BTreeMap<u32, SlotCgroup>,
     supervisors: Vec<i32>,
     namespaces: bool,
     user_namespace: Option<(u32, u32)>,
 }
 
 impl Serving<'_> {
-    fn supervise(
-        &mut self,
-        socket: &OwnedFd,
-        isolated: bool,
-        slot: u32,
-        limits: AttemptLimits,
-        agent: UnixStream,
-    ) {
-        if isolated && let Err(e) = self.prepare_slot(slot, limits) {
-            refuse(&agent, "setting the limits", &e);
-            return;
-        }
+    fn supervise(&mut self, socket: &OwnedFd, isolated: bool, slot: u32, agent: &UnixStream) {
         let apart = isolated && self.namespaces;
         let mut flags = if apart { NAMESPACES } else { 0 };
         if apart && self.user_namespace.is_some() {
@@ -256,10 +296,8 @@ impl Serving<'_> {
         }
         match sys::fork(flags) {
             Ok(Forked::Parent(pid)) => {
-                if self.supervisors.len() >= 4096 {
-                    let alive = supervisor::children_of(std::process::id());
-                    self.supervisors.retain(|pid| alive.contains(pid));
-                }
+                let alive = supervisor::children_of(std::process::id());
+                self.supervisors.retain(|pid| alive.contains(pid));
                 self.supervisors.push(pid);
             }
             Ok(Forked::Child) => {
@@ -267,7 +305,8 @@ impl Serving<'_> {
                     lease: self.lease,
                     shell: self.shell,
                     dev_null: self.dev_null.as_fd(),
-                    cgroup: if isolated { self.slots.get(&slot) } else { None },
+                    cgroup: self.cgroup.as_ref().filter(|_| isolated),
+                    slot,
                     first_of_namespace: apart,
                     map_self: if apart { self.user_namespace } else { None },
                 };
@@ -277,16 +316,8 @@ impl Serving<'_> {
                 }));
                 sys::exit_now(0)
             }
-            Err(e) => refuse(&agent, "forking a supervisor", &e),
+            Err(e) => refuse(agent, "forking a supervisor", &e),
         }
-    }
-
-    fn prepare_slot(&mut self, slot: u32, limits: AttemptLimits) -> io::Result<()> {
-        let Some(cgroup) = &self.cgroup else { return Ok(()) };
-        if !self.slots.contains_key(&slot) {
-            self.slots.insert(slot, cgroup.slot(slot)?);
-        }
-        self.slots.get_mut(&slot).map_or(Ok(()), |slot| slot.limit(limits))
     }
 
     /// Orphans of a lost supervisor have become this process's children: it is their subreaper.
@@ -308,10 +339,7 @@ impl Serving<'_> {
 }
 
 fn refuse(mut agent: &UnixStream, step: &str, e: &io::Error) {
-    let record = crate::ExitRecord {
-        outcome: crate::Outcome::NotStarted { step: step.to_owned(), message: e.to_string() },
-        spool: crate::SpoolEnd::default(),
-    };
+    let record = supervisor::not_started(step, e);
     if let Ok(mut line) = serde_json::to_vec(&Event::Ended(record)) {
         line.push(b'\n');
         let _ = agent.write_all(&line);

@@ -1,7 +1,9 @@
-//! The supervisor: an attempt's first process. It starts the user's command, keeps its output, and sees to it
-//! that the whole tree of processes ends, whoever else has died or hangs.
+//! The supervisor: the process above an attempt. It starts the user's command, keeps its output, and sees to
+//! it that the whole tree of processes ends, whoever else has died or hangs.
 //!
-//! It is a forked copy of the spawner, single-threaded, and never returns.
+//! It is a forked copy of the spawner, single-threaded, and never returns. It stays for the next attempt of its
+//! slot: forking is what costs most. Where there are namespaces it is the first process of a pid namespace that
+//! lasts as long as it does; mounts, IPC and host name are fresh with every attempt.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -11,14 +13,21 @@ use std::os::unix::net::UnixStream;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
+use rustix::net::{RecvFlags, SendFlags};
 use rustix::pipe::PipeFlags;
 
-use crate::cgroup::{self, SlotCgroup};
+use crate::cgroup::{self, NodeCgroup, SlotCgroup};
 use crate::isolate::{self, StepError};
 use crate::launch::{EXIT_FILE, Event, ExitRecord, Launch, Outcome, TIMEOUT_GRACE_MS};
 use crate::lease::{LeaseReading, boot_ms};
 use crate::spool::{SpoolEnd, SpoolWriter};
-use crate::sys::{self, Program, ProgramSpec, Reaped};
+use crate::sys::{self, ChildStack, Program, ProgramSpec, Reaped};
+
+/// What the agent sends begins with one of these and a little-endian number: the length of the launch that
+/// follows, or the grace in milliseconds.
+pub(crate) const LAUNCH: u8 = b'L';
+pub(crate) const STOP: u8 = b'S';
+pub(crate) const HEAD_BYTES: usize = 9;
 
 /// While output comes without pause, the agent is told about it this often.
 const LOG_NOTICE_MS: u64 = 25;
@@ -32,59 +41,87 @@ pub(crate) struct Inherited<'a> {
     pub lease: &'a LeaseReading,
     pub shell: &'a std::ffi::CStr,
     pub dev_null: BorrowedFd<'a>,
-    pub cgroup: Option<&'a SlotCgroup>,
+    /// The node's cgroups, for attempts that are limited.
+    pub cgroup: Option<&'a NodeCgroup>,
+    pub slot: u32,
     /// It is the first process of a pid namespace.
     pub first_of_namespace: bool,
     /// User and group to be mapped to themselves in the user namespace it was forked into.
     pub map_self: Option<(u32, u32)>,
 }
 
-/// Reads the launch from the agent, runs it to its end, tells the agent.
-pub(crate) fn supervise(inherited: &Inherited<'_>, mut agent: UnixStream) {
+/// Runs the attempts of one slot, one after the other, until the agent closes the socket.
+pub(crate) fn supervise(inherited: &Inherited<'_>, agent: &UnixStream) {
     sys::new_session();
     sys::set_name(c"neap-supervisor");
-    let Some(launch) = receive(&mut agent) else { return };
-    let record = match Supervisor::start(inherited, &launch, &agent) {
-        Ok(supervisor) => supervisor.run(&launch),
-        Err((step, e)) => ExitRecord {
-            outcome: Outcome::NotStarted { step: step.to_owned(), message: e.to_string() },
-            spool: SpoolEnd::default(),
-        },
-    };
-    let _ = tell(&agent, &Event::Ended(record));
+    let mut supervisor = Supervisor::new(inherited, agent);
+    while let Some(launch) = receive(agent) {
+        let record = match &mut supervisor {
+            Ok(supervisor) => supervisor.run(inherited, &launch),
+            Err((step, e)) => not_started(step, e),
+        };
+        if tell(agent, &Event::Ended(record), SendFlags::empty()).is_err() {
+            return;
+        }
+    }
 }
 
-fn receive(agent: &mut UnixStream) -> Option<Launch> {
-    let mut length = [0; 4];
-    agent.read_exact(&mut length).ok()?;
-    let mut body = vec![0; u32::from_le_bytes(length) as usize];
+pub(crate) fn not_started(step: &str, e: &io::Error) -> ExitRecord {
+    let outcome = Outcome::NotStarted { step: step.to_owned(), message: e.to_string() };
+    ExitRecord { outcome, spool: SpoolEnd::default() }
+}
+
+/// Waits for the next launch. A stop that came too late for the attempt before is passed over.
+fn receive(mut agent: &UnixStream) -> Option<Launch> {
+    let mut head = [0; HEAD_BYTES];
+    loop {
+        agent.read_exact(&mut head).ok()?;
+        if head[0] == LAUNCH {
+            break;
+        }
+    }
+    let mut body = vec![0; number(&head) as usize];
     agent.read_exact(&mut body).ok()?;
     serde_json::from_slice(&body).ok()
 }
 
-/// Says something to the agent. Never waits for it: an agent that does not listen loses notices, not the end.
-fn tell(mut agent: &UnixStream, event: &Event) -> io::Result<()> {
-    let mut line = serde_json::to_vec(event)?;
-    line.push(b'\n');
-    agent.write_all(&line)
+fn number(head: &[u8; HEAD_BYTES]) -> u64 {
+    head[1..].iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte))
 }
 
+/// Says something to the agent.
+fn tell(agent: &UnixStream, event: &Event, flags: SendFlags) -> io::Result<()> {
+    let mut line = serde_json::to_vec(event)?;
+    line.push(b'\n');
+    rustix::net::send(agent, &line, flags | SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// What lasts from one attempt of the slot to the next.
 struct Supervisor<'a> {
     agent: &'a UnixStream,
     lease: &'a LeaseReading,
-    folder: OwnedFd,
-    spool: SpoolWriter,
+    cgroup: Option<SlotCgroup>,
+    pipe: OwnedFd,
+    pipe_user: Option<u32>,
     output: File,
-    output_open: bool,
     children: OwnedFd,
     timer: OwnedFd,
     timer_at_ms: u64,
-    main: i32,
     whole_namespace: bool,
+    stack: ChildStack,
+    buffer: Vec<u8>,
+}
+
+/// The attempt that runs now.
+struct Current<'s, 'a> {
+    supervisor: &'s mut Supervisor<'a>,
+    folder: OwnedFd,
+    spool: SpoolWriter,
+    main: i32,
     oom: Option<(File, u64)>,
     told_bytes: u64,
     told_at_ms: u64,
-    buffer: Vec<u8>,
 }
 
 /// Why the tree is being ended, and when it is killed.
@@ -94,24 +131,10 @@ struct Ending {
 }
 
 impl<'a> Supervisor<'a> {
-    fn start(inherited: &Inherited<'a>, launch: &Launch, agent: &'a UnixStream) -> Result<Self, StepError> {
+    fn new(inherited: &Inherited<'a>, agent: &'a UnixStream) -> Result<Self, StepError> {
         let step = |step: &'static str| move |e: rustix::io::Errno| (step, io::Error::from(e));
-        let folder = rustix::fs::open(
-            &launch.attempt_dir,
-            OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .map_err(step("opening the attempt's folder"))?;
-        let spool_folder = rustix::io::fcntl_dupfd_cloexec(&folder, 3).map_err(step("opening the spool"))?;
-        let oom = inherited.cgroup.and_then(SlotCgroup::oom_counter).map(|counter| {
-            let before = cgroup::oom_kills(&counter);
-            (counter, before)
-        });
         if let Some((uid, gid)) = inherited.map_self {
             isolate::map_self(uid, gid)?;
-        }
-        if let Some(view) = launch.view.as_ref().filter(|_| inherited.first_of_namespace) {
-            isolate::enter(view, inherited.map_self.is_some())?;
         }
         if !inherited.first_of_namespace {
             sys::become_subreaper();
@@ -122,51 +145,85 @@ impl<'a> Supervisor<'a> {
             rustix::time::TimerfdFlags::CLOEXEC | rustix::time::TimerfdFlags::NONBLOCK,
         )
         .map_err(step("making a timer"))?;
-        let (read, write) =
-            rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(step("making a pipe for the output"))?;
-        rustix::io::ioctl_fionbio(&read, true).map_err(step("making a pipe for the output"))?;
+        let making = "making a pipe for the output";
+        let (read, pipe) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(step(making))?;
+        rustix::io::ioctl_fionbio(&read, true).map_err(step(making))?;
+        let slot = inherited.cgroup.map(|cgroup| cgroup.slot(inherited.slot));
+        Ok(Self {
+            agent,
+            lease: inherited.lease,
+            cgroup: slot.transpose().map_err(|e| ("making the cgroup", e))?,
+            pipe,
+            pipe_user: None,
+            output: File::from(read),
+            children,
+            timer,
+            timer_at_ms: 0,
+            whole_namespace: inherited.first_of_namespace,
+            stack: ChildStack::new(),
+            buffer: vec![0; PUMP_BYTES],
+        })
+    }
+
+    fn run(&mut self, inherited: &Inherited<'_>, launch: &Launch) -> ExitRecord {
+        match self.start(inherited, launch) {
+            Ok(current) => current.run(launch),
+            Err((step, e)) => not_started(step, &e),
+        }
+    }
+
+    fn start(&mut self, inherited: &Inherited<'_>, launch: &Launch) -> Result<Current<'_, 'a>, StepError> {
+        let step = |step: &'static str| move |e: rustix::io::Errno| (step, io::Error::from(e));
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let opening = "opening the attempt's folder";
+        let folder = rustix::fs::open(&launch.attempt_dir, flags, Mode::empty()).map_err(step(opening))?;
+        let spool_folder = rustix::io::fcntl_dupfd_cloexec(&folder, 3).map_err(step(opening))?;
+        let spool = SpoolWriter::new(spool_folder, launch.log_bytes_max);
+        let mut oom = None;
+        if let Some(cgroup) = &mut self.cgroup {
+            cgroup.limit(launch.limits).map_err(|e| ("setting the limits", e))?;
+            oom = cgroup.oom_counter().map(|counter| {
+                let before = cgroup::oom_kills(&counter);
+                (counter, before)
+            });
+        }
+        // An earlier attempt may have made it non-blocking (some runtimes do).
+        rustix::fs::fcntl_setfl(&self.pipe, OFlags::empty()).map_err(step("resetting the output"))?;
+        let user = launch.view.as_ref().and_then(|view| view.user);
+        if user != self.pipe_user
+            && let Some(user) = user
+        {
+            sys::give_to(&self.pipe, user);
+            self.pipe_user = Some(user);
+        }
         let mut program = Program::new(ProgramSpec {
             shell: inherited.shell,
             command: &launch.command,
             env: &launch.env,
             cwd: launch.cwd.as_os_str().as_bytes(),
             stdin: inherited.dev_null.as_raw_fd(),
-            output: write.as_raw_fd(),
-            cgroup_procs: inherited.cgroup.map(SlotCgroup::procs).unwrap_or_default(),
-            user: launch.view.as_ref().and_then(|view| view.user),
-            die_with_parent: launch.view.is_none(),
+            output: self.pipe.as_raw_fd(),
+            cgroup_procs: self.cgroup.as_ref().map(SlotCgroup::procs).unwrap_or_default(),
+            view: launch.view.clone(),
+            apart: inherited.first_of_namespace,
+            own_user_namespace: inherited.map_self.is_some(),
         })
         .map_err(|e| ("reading the command", e))?;
-        let main = program.start()?;
-        drop(write);
-        let _ = tell(agent, &Event::Started);
-        let _ = agent.set_nonblocking(true);
-        let spool = SpoolWriter::new(spool_folder, launch.log_bytes_max);
-        Ok(Self {
-            agent,
-            lease: inherited.lease,
-            folder,
-            told_bytes: spool.end().head_bytes,
-            spool,
-            output: File::from(read),
-            output_open: true,
-            children,
-            timer,
-            timer_at_ms: 0,
-            main,
-            whole_namespace: inherited.first_of_namespace,
-            oom,
-            told_at_ms: 0,
-            buffer: Vec::new(),
-        })
+        let main = program.start(&mut self.stack)?;
+        let _ = tell(self.agent, &Event::Started, SendFlags::DONTWAIT);
+        let told_bytes = spool.end().head_bytes;
+        Ok(Current { supervisor: self, folder, told_bytes, spool, main, oom, told_at_ms: 0 })
     }
+}
 
+impl Current<'_, '_> {
     fn run(mut self, launch: &Launch) -> ExitRecord {
+        let lease = self.supervisor.lease;
         let timeout_at_ms = launch.timeout_ms.map_or(u64::MAX, |ms| boot_ms().saturating_add(ms));
         let mut ending: Option<Ending> = None;
         let (status, tree_gone) = loop {
             let kill_at_ms = ending.as_ref().map_or(timeout_at_ms, |ending| ending.kill_at_ms);
-            let ready = self.wait(kill_at_ms.min(self.lease.deadline_boot_ms()));
+            let ready = self.wait(kill_at_ms.min(lease.deadline_boot_ms()));
             if ready.output {
                 self.pump();
             }
@@ -191,7 +248,7 @@ impl<'a> Supervisor<'a> {
                 }
             }
             let now_ms = boot_ms();
-            if now_ms >= self.lease.deadline_boot_ms() {
+            if now_ms >= lease.deadline_boot_ms() {
                 ending = Some(Ending { outcome: Outcome::LeaseLost, kill_at_ms: 0 });
             } else if ending.is_none() && now_ms >= timeout_at_ms {
                 ending = Some(Ending { outcome: Outcome::TimedOut, kill_at_ms: now_ms + TIMEOUT_GRACE_MS });
@@ -208,7 +265,6 @@ impl<'a> Supervisor<'a> {
         let outcome = ending.map_or_else(|| self.outcome(status, launch), |ending| ending.outcome);
         let record = ExitRecord { outcome, spool: self.spool.end() };
         let _ = self.keep(&record);
-        let _ = self.agent.set_nonblocking(false);
         record
     }
 
@@ -217,7 +273,7 @@ impl<'a> Supervisor<'a> {
         if self.spool.end().head_bytes > self.told_bytes {
             until_ms = until_ms.min(self.told_at_ms + LOG_NOTICE_MS);
         }
-        if until_ms != self.timer_at_ms {
+        if until_ms != self.supervisor.timer_at_ms {
             // Zero would switch the timer off; the past fires at once. The kernel takes no date beyond
             // its own range, and no attempt lasts that long.
             let at_ms = until_ms.clamp(1, i64::MAX as u64 / 2_000_000);
@@ -227,24 +283,23 @@ impl<'a> Supervisor<'a> {
             };
             let zero = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
             let _ = rustix::time::timerfd_settime(
-                &self.timer,
+                &self.supervisor.timer,
                 rustix::time::TimerfdTimerFlags::ABSTIME,
                 &rustix::time::Itimerspec { it_interval: zero, it_value: at },
             );
-            self.timer_at_ms = until_ms;
+            self.supervisor.timer_at_ms = until_ms;
         }
         let mut fds = [
-            PollFd::new(&self.children, PollFlags::IN),
-            PollFd::new(self.agent, PollFlags::IN),
-            PollFd::new(&self.timer, PollFlags::IN),
-            PollFd::new(&self.output, PollFlags::IN),
+            PollFd::new(&self.supervisor.children, PollFlags::IN),
+            PollFd::new(self.supervisor.agent, PollFlags::IN),
+            PollFd::new(&self.supervisor.timer, PollFlags::IN),
+            PollFd::new(&self.supervisor.output, PollFlags::IN),
         ];
-        let watched = if self.output_open { 4 } else { 3 };
-        let _ = poll(&mut fds[..watched], None);
-        let ready = |n: usize| n < watched && !fds[n].revents().is_empty();
+        let _ = poll(&mut fds, None);
+        let ready = |n: usize| !fds[n].revents().is_empty();
         let ready = Ready { children: ready(0), agent: ready(1), timer: ready(2), output: ready(3) };
         if ready.timer {
-            self.timer_at_ms = 0;
+            self.supervisor.timer_at_ms = 0;
             self.notice();
         }
         ready
@@ -252,18 +307,11 @@ impl<'a> Supervisor<'a> {
 
     /// Takes what the process has written, as far as it has; a full pipe would make it wait.
     fn pump(&mut self) {
-        if self.buffer.is_empty() {
-            self.buffer = vec![0; PUMP_BYTES];
-        }
         for _ in 0..PUMP_ROUNDS_MAX {
-            match (&self.output).read(&mut self.buffer) {
-                Ok(0) => {
-                    self.output_open = false;
-                    break;
-                }
+            match (&self.supervisor.output).read(&mut self.supervisor.buffer) {
                 Ok(n) => {
                     // A full disk loses output; it does not stop the process.
-                    let _ = self.spool.write(&self.buffer[..n]);
+                    let _ = self.spool.write(&self.supervisor.buffer[..n]);
                     if n < PUMP_BYTES / 16 {
                         break;
                     }
@@ -278,7 +326,7 @@ impl<'a> Supervisor<'a> {
         let head_bytes = self.spool.end().head_bytes;
         let now_ms = boot_ms();
         if head_bytes > self.told_bytes && now_ms >= self.told_at_ms + LOG_NOTICE_MS {
-            if tell(self.agent, &Event::Log { head_bytes }).is_ok() {
+            if tell(self.supervisor.agent, &Event::Log { head_bytes }, SendFlags::DONTWAIT).is_ok() {
                 self.told_bytes = head_bytes;
             }
             self.told_at_ms = now_ms;
@@ -289,7 +337,7 @@ impl<'a> Supervisor<'a> {
     /// nothing else is left.
     fn reap_main(&mut self) -> Option<(i32, bool)> {
         let mut info = [0u8; 128];
-        let _ = rustix::io::read(&self.children, &mut info);
+        let _ = rustix::io::read(&self.supervisor.children, &mut info);
         let mut main = None;
         loop {
             match sys::reap() {
@@ -302,14 +350,13 @@ impl<'a> Supervisor<'a> {
     }
 
     fn heard(&mut self) -> Heard {
-        let mut message = [0u8; 8];
-        match self.agent.read(&mut message) {
-            Ok(8) => Heard::Stop { grace_ms: u64::from_le_bytes(message) },
-            Ok(0) => Heard::AgentGone,
-            Ok(_) => Heard::Stop { grace_ms: 0 },
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                Heard::Nothing
-            }
+        let mut head = [0; HEAD_BYTES];
+        match rustix::net::recv(self.supervisor.agent, &mut head, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => Heard::AgentGone,
+            Ok(_) if head[0] == STOP => Heard::Stop { grace_ms: number(&head) },
+            // The agent launches nothing here while an attempt runs.
+            Ok(_) => Heard::AgentGone,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Heard::Nothing,
             Err(_) => Heard::AgentGone,
         }
     }
@@ -318,7 +365,7 @@ impl<'a> Supervisor<'a> {
     fn end_tree(&mut self) -> i32 {
         let mut main_status = 0;
         loop {
-            if self.whole_namespace {
+            if self.supervisor.whole_namespace {
                 // From the first process of a pid namespace: all others in it.
                 let _ = sys::kill(-1, libc::SIGKILL);
             } else {
@@ -336,11 +383,11 @@ impl<'a> Supervisor<'a> {
                 }
             }
             self.pump();
-            let mut fds = [PollFd::new(&self.children, PollFlags::IN)];
+            let mut fds = [PollFd::new(&self.supervisor.children, PollFlags::IN)];
             let round = rustix::event::Timespec { tv_sec: 0, tv_nsec: KILL_ROUND_MS * 1_000_000 };
             let _ = poll(&mut fds, Some(&round));
             let mut info = [0u8; 128];
-            let _ = rustix::io::read(&self.children, &mut info);
+            let _ = rustix::io::read(&self.supervisor.children, &mut info);
         }
     }
 

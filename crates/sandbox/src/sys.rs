@@ -7,6 +7,8 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::launch::View;
+
 /// Which side of a fork one is on.
 pub(crate) enum Forked {
     Parent(i32),
@@ -49,8 +51,9 @@ pub(crate) struct Program {
     stdin: RawFd,
     output: RawFd,
     cgroup_procs: Vec<RawFd>,
-    user: Option<u32>,
-    die_with_parent: bool,
+    namespaces: c_int,
+    view: Option<View>,
+    own_user_namespace: bool,
     error: i32,
     step: &'static str,
 }
@@ -64,10 +67,28 @@ pub(crate) struct ProgramSpec<'a> {
     pub stdin: RawFd,
     pub output: RawFd,
     pub cgroup_procs: Vec<RawFd>,
-    /// User and group to become; nothing changes when absent.
-    pub user: Option<u32>,
-    /// Whether the process dies when its parent does (where no pid namespace sees to it).
-    pub die_with_parent: bool,
+    /// What it sees of the machine: in namespaces of its own (beside the supervisor's pid namespace), as a
+    /// user of its own. None: everything, and it dies when its supervisor does.
+    pub view: Option<View>,
+    /// False where the machine has no namespaces for us; then only the user of `view` counts.
+    pub apart: bool,
+    pub own_user_namespace: bool,
+}
+
+/// Memory that the child runs on between clone and exec; kept, since fresh memory costs page faults.
+#[derive(Debug)]
+pub(crate) struct ChildStack(Vec<u128>);
+
+impl ChildStack {
+    const BYTES: usize = 256 * 1024;
+
+    pub(crate) fn new() -> Self {
+        Self(Vec::with_capacity(Self::BYTES / size_of::<u128>()))
+    }
+
+    fn top(&mut self) -> *mut c_void {
+        self.0.spare_capacity_mut().as_mut_ptr_range().end.cast::<c_void>()
+    }
 }
 
 impl Program {
@@ -94,30 +115,31 @@ impl Program {
             stdin: spec.stdin,
             output: spec.output,
             cgroup_procs: spec.cgroup_procs,
-            user: spec.user,
-            die_with_parent: spec.die_with_parent,
+            namespaces: if spec.view.is_some() && spec.apart {
+                libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS
+            } else {
+                0
+            },
+            view: spec.view,
+            own_user_namespace: spec.own_user_namespace,
             error: 0,
             step: "",
         })
     }
 
     /// Starts it in its own session. Returns when it has been executed, or with the step that failed.
-    pub(crate) fn start(&mut self) -> Result<i32, (&'static str, io::Error)> {
-        const STACK_BYTES: usize = 64 * 1024;
-        let mut stack: Vec<u128> = Vec::with_capacity(STACK_BYTES / size_of::<u128>());
+    pub(crate) fn start(&mut self, stack: &mut ChildStack) -> Result<i32, (&'static str, io::Error)> {
         // SAFETY: CLONE_VFORK suspends this (only) thread until the child has executed or ended, so that the
         // child has the shared memory for itself; it runs on its own stack, whose top is 16-byte aligned and
-        // which lives until after the call; `self` is not touched here meanwhile.
+        // which outlives the call; `self` is not touched here meanwhile.
         let pid = unsafe {
-            let top = stack.as_mut_ptr().add(STACK_BYTES / size_of::<u128>());
             libc::clone(
                 begin,
-                top.cast::<c_void>(),
-                libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+                stack.top(),
+                libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD | self.namespaces,
                 std::ptr::from_mut(self).cast::<c_void>(),
             )
         };
-        drop(stack);
         if pid < 0 {
             return Err(("starting a process", io::Error::last_os_error()));
         }
@@ -130,7 +152,8 @@ impl Program {
     }
 }
 
-/// The child between clone and exec. Raw calls only: it shares memory with its suspended parent.
+/// The child between clone and exec. It shares memory with its suspended parent, so that whatever it allocates
+/// it frees again before it executes.
 extern "C" fn begin(program: *mut c_void) -> c_int {
     // SAFETY: `start` passes its own `&mut Program` and is suspended while this runs.
     let program = unsafe { &mut *program.cast::<Program>() };
@@ -139,6 +162,14 @@ extern "C" fn begin(program: *mut c_void) -> c_int {
         program.error = io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
         127
     };
+    if program.namespaces != 0
+        && let Some(view) = &program.view
+        && let Err((step, e)) = crate::isolate::enter(view, program.own_user_namespace)
+    {
+        program.step = step;
+        program.error = e.raw_os_error().unwrap_or(libc::EINVAL);
+        return 127;
+    }
     // SAFETY: plain calls on integers and on strings that `program` owns. The `set*id` calls are made raw,
     // since libc's wrappers would look for other threads of the parent whose memory this still is.
     unsafe {
@@ -148,7 +179,7 @@ extern "C" fn begin(program: *mut c_void) -> c_int {
                 return failed(program, "joining the cgroup");
             }
         }
-        if let Some(id) = program.user {
+        if let Some(id) = program.view.as_ref().and_then(|view| view.user) {
             if libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()) != 0
                 || libc::syscall(libc::SYS_setresgid, id, id, id) != 0
                 || libc::syscall(libc::SYS_setresuid, id, id, id) != 0
@@ -156,7 +187,7 @@ extern "C" fn begin(program: *mut c_void) -> c_int {
                 return failed(program, "becoming the unprivileged user");
             }
         }
-        if program.die_with_parent {
+        if program.view.is_none() {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         } else if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
             return failed(program, "giving up new privileges");
@@ -338,6 +369,12 @@ pub(crate) fn mount(source: &CStr, at: &CStr, kind: &CStr, flags: u64, options: 
         libc::mount(source.as_ptr(), at.as_ptr(), kind.as_ptr(), flags, options.as_ptr().cast::<c_void>())
     };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Gives the pipe behind a descriptor to a user, so that `/dev/stdout` can be opened by its processes.
+pub(crate) fn give_to(fd: &OwnedFd, user: u32) {
+    // SAFETY: takes integers.
+    unsafe { libc::fchown(fd.as_raw_fd(), user, user) };
 }
 
 /// Closes a descriptor that a forked copy inherited and must not hold. The copy never returns to its owner.

@@ -20,6 +20,8 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection, Error> {
     connection.pragma_update(None, "journal_mode", "WAL").map_err(storage())?;
     connection.pragma_update(None, "synchronous", "FULL").map_err(storage())?;
     connection.pragma_update(None, "foreign_keys", true).map_err(storage())?;
+    // An erased document leaves nothing of itself in the file.
+    connection.pragma_update(None, "secure_delete", true).map_err(storage())?;
     connection.pragma_update(None, "wal_autocheckpoint", limits::WAL_CHECKPOINT_PAGES).map_err(storage())?;
     connection
         .pragma_update(None, "journal_size_limit", crate::chain::to_sql(limits::WAL_BYTES_KEPT))

@@ -1,0 +1,143 @@
+//! The command line: what every command takes, and the tree of commands. Each group defines its own flags in its file.
+
+use crate::commands::{completion, compute, configure, down, env, job, status, workspace};
+use crate::local::{agent, bench, doctor, up, verify};
+use crate::output::Format;
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "neap",
+    version,
+    max_term_width = 100,
+    about = "Compute clusters for machine learning, on your own machines, in Azure ML's language",
+    long_about = "Neap runs compute clusters: elastic pools of nodes that rise when jobs are submitted and fall back \
+                  to their minimum, usually zero, when they are done. The commands take the flags and the YAML files \
+                  that `az ml` takes; `neap ml compute ...` means the same as `neap compute ...`.",
+    after_help = "Examples:\n  neap up --detach                         start the server\n  \
+                  neap compute create -f cluster.yml       declare a cluster\n  \
+                  neap job create -f job.yml --stream      submit a job and watch its log\n  \
+                  eval \"$(neap env)\"                       point the Azure ML SDK at this server\n\n\
+                  Exit codes: 0 done, 1 refused or failed, 2 wrong usage or file, 3 not found, 4 no server answers."
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// Data folder of the server [default: the user's XDG data folder, neap]
+    #[arg(long, global = true, env = "NEAP_HOME", hide_env_values = true, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Resource group
+    #[arg(
+        long,
+        short = 'g',
+        global = true,
+        env = "NEAP_RESOURCE_GROUP",
+        hide_env_values = true,
+        value_name = "NAME"
+    )]
+    pub resource_group: Option<String>,
+    /// Workspace
+    #[arg(
+        long,
+        short = 'w',
+        global = true,
+        env = "NEAP_WORKSPACE",
+        hide_env_values = true,
+        value_name = "NAME"
+    )]
+    pub workspace_name: Option<String>,
+    /// Subscription id
+    #[arg(long, global = true, env = "NEAP_SUBSCRIPTION_ID", hide_env_values = true, value_name = "ID")]
+    pub subscription: Option<String>,
+    /// How the answer is written [default: json]
+    #[arg(long, short = 'o', global = true, value_enum, value_name = "FORMAT")]
+    pub output: Option<Format>,
+    /// JMESPath expression applied to the answer
+    #[arg(long, global = true, value_name = "JMESPATH")]
+    pub query: Option<String>,
+    /// Say more about what is done
+    #[arg(long, global = true)]
+    pub verbose: bool,
+    /// Show every request
+    #[arg(long, global = true)]
+    pub debug: bool,
+    /// Show errors only, no warnings or progress
+    #[arg(long, global = true)]
+    pub only_show_errors: bool,
+    // Flags that `az` takes on every writing command and that mean nothing here.
+    #[arg(long, global = true, hide = true)]
+    pub acquire_policy_token: bool,
+    #[arg(long, global = true, hide = true)]
+    pub change_reference: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start the server
+    Up(up::UpArgs),
+    /// Stop the server and its nodes
+    Down(down::DownArgs),
+    /// Show whether the server runs, and how it is
+    Status(status::StatusArgs),
+    /// Print the variables that point the Azure ML SDK at this server
+    Env(env::EnvArgs),
+    /// Look at this machine and say what works on it
+    Doctor(doctor::DoctorArgs),
+    /// Check the ledger of a data folder
+    Verify(verify::VerifyArgs),
+    /// Manage compute clusters
+    #[command(subcommand)]
+    Compute(compute::ComputeCommand),
+    /// Manage jobs
+    #[command(subcommand)]
+    Job(job::JobCommand),
+    /// Manage workspaces
+    #[command(subcommand)]
+    Workspace(workspace::WorkspaceCommand),
+    /// Store defaults for this user
+    Configure(configure::ConfigureArgs),
+    /// Measure this installation
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
+    /// Print a completion script for a shell
+    Completion(completion::CompletionArgs),
+    /// Print the version
+    Version,
+    /// The same commands, as `az ml` spells them
+    #[command(subcommand, hide = true)]
+    Ml(MlCommand),
+    /// Serve as a node
+    #[command(hide = true)]
+    Agent(agent::AgentArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum MlCommand {
+    /// Manage compute clusters
+    #[command(subcommand)]
+    Compute(compute::ComputeCommand),
+    /// Manage jobs
+    #[command(subcommand)]
+    Job(job::JobCommand),
+    /// Manage workspaces
+    #[command(subcommand)]
+    Workspace(workspace::WorkspaceCommand),
+}
+
+/// A flag that `az` lets stand alone or with true/false.
+pub fn flag_value(text: &str) -> Result<bool, String> {
+    match text.to_lowercase().as_str() {
+        "true" | "1" | "yes" | "y" | "on" => Ok(true),
+        "false" | "0" | "no" | "n" | "off" => Ok(false),
+        _ => Err("use true or false".to_owned()),
+    }
+}

@@ -1,0 +1,123 @@
+//! `job download`: logs and artifacts, and named outputs, into a folder.
+
+use crate::entity::is_final;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::session::Session;
+use crate::transfer::{ARTIFACT_STORE, BLOB_STORE, Datastore};
+use clap::Args;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Downloads what a job left: its logs and default artifacts to DIR/artifacts, its named outputs to \
+                  DIR/named-outputs/NAME.",
+    after_help = "Examples:\n  neap job download -n run-7\n  neap job download -n run-7 --all -p results\n  \
+                  neap job download -n run-7 --output-name model"
+)]
+pub struct DownloadArgs {
+    /// Name of the job
+    #[arg(long, short = 'n')]
+    name: String,
+    /// Logs, artifacts and every named output
+    #[arg(long)]
+    all: bool,
+    /// Only this named output
+    #[arg(long, value_name = "NAME", conflicts_with = "all")]
+    output_name: Option<String>,
+    /// Folder to download to
+    #[arg(long, short = 'p', value_name = "DIR", default_value = ".")]
+    download_path: PathBuf,
+}
+
+pub async fn run(args: &DownloadArgs, session: &Session) -> Outcome<()> {
+    let job = super::get(session, &args.name).await?;
+    let status = job.pointer("/properties/status").and_then(Value::as_str).unwrap_or_default();
+    if !is_final(status) {
+        return Err(Failure::failed(format!(
+            "job {} is {status}; its files can be downloaded when it has ended",
+            args.name
+        ))
+        .hint(format!("wait for it with: neap job stream -n {}", args.name)));
+    }
+    let outputs = job.pointer("/properties/outputs").and_then(Value::as_object);
+    let declared: Vec<&str> = outputs
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| name.as_str())
+        .filter(|name| *name != "default")
+        .collect();
+    let chosen = match &args.output_name {
+        Some(name) => {
+            if !declared.contains(&name.as_str()) {
+                let failure =
+                    Failure::new(Exit::NotFound, format!("job {} has no output named {name}", args.name));
+                return Err(match neap_spec::nearest(name, declared.iter().copied()) {
+                    Some(near) => failure.hint(format!("did you mean {near}?")),
+                    None if declared.is_empty() => {
+                        failure.hint("it declared none; leave --output-name out for its artifacts")
+                    }
+                    None => failure.hint(format!("its outputs: {}", declared.join(", "))),
+                });
+            }
+            vec![name.as_str()]
+        }
+        None if args.all => declared,
+        None => Vec::new(),
+    };
+    let mut files = 0;
+    if args.output_name.is_none() {
+        let store = Datastore::open(ARTIFACT_STORE, session).await?;
+        let prefix = format!("ExperimentRun/dcid.{}/", args.name);
+        files += store.download(&prefix, &args.download_path.join("artifacts"), session).await?;
+    }
+    if !chosen.is_empty() {
+        let store = Datastore::open(BLOB_STORE, session).await?;
+        for output in chosen {
+            let place = outputs.and_then(|outputs| outputs.get(output)?.get("uri")?.as_str());
+            let prefix = place
+                .and_then(|uri| path_in_store(uri, &args.name, output))
+                .unwrap_or_else(|| format!("azureml/{}/{output}/", args.name));
+            let target = args.download_path.join("named-outputs").join(safe_name(output)?);
+            files += store.download(&prefix, &target, session).await?;
+        }
+    }
+    session.terminal.note(&format!("{files} files downloaded to {}", args.download_path.display()));
+    Ok(())
+}
+
+/// The path of an output that was sent elsewhere in the default datastore.
+fn path_in_store(uri: &str, job: &str, output: &str) -> Option<String> {
+    let (store, path) = uri.split_once("/datastores/").map_or_else(
+        || uri.strip_prefix("azureml://datastores/").and_then(|rest| rest.split_once("/paths/")),
+        |(_, rest)| rest.split_once("/paths/"),
+    )?;
+    (store == BLOB_STORE).then(|| path.replace("${{name}}", job).replace("${{output_name}}", output))
+}
+
+fn safe_name(output: &str) -> Outcome<&Path> {
+    if output.is_empty() || output == ".." || output.contains(['/', '\\', '\0']) {
+        return Err(Failure::failed(format!("the output name `{output}` cannot be a folder name")));
+    }
+    Ok(Path::new(output))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::path_in_store;
+
+    #[test]
+    fn outputs_are_found_where_they_were_sent() {
+        for (uri, expected) in [
+            ("azureml://datastores/workspaceblobstore/paths/out/${{name}}/", Some("out/j/")),
+            (
+                "azureml://subscriptions/s/resourcegroups/r/workspaces/w/datastores/workspaceblobstore/paths/p/",
+                Some("p/"),
+            ),
+            ("azureml://datastores/other/paths/p/", None),
+            ("https://example/p", None),
+        ] {
+            assert_eq!(path_in_store(uri, "j", "o").as_deref(), expected, "{uri}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! `neap job`: submit, watch, fetch.
+
+mod create;
+mod download;
+mod edit;
+mod stream;
+
+use crate::args::Global;
+use crate::client::segment;
+use crate::commands::block_on;
+use crate::entity;
+use crate::failure::{Failure, Outcome};
+use crate::output::Column;
+use crate::session::Session;
+use crate::terminal::Terminal;
+use clap::{Args, Subcommand};
+use reqwest::Method;
+use serde_json::Value;
+use std::process::ExitCode;
+
+#[derive(Debug, Subcommand)]
+pub enum JobCommand {
+    /// Submit a job
+    Create(create::CreateArgs),
+    /// Show a job
+    Show(ShowArgs),
+    /// List jobs, newest first
+    List(ListArgs),
+    /// Print the log of a job as it is written, until the job ends
+    Stream(NameArgs),
+    /// Cancel a job
+    Cancel(NameArgs),
+    /// Download the logs and outputs of a job
+    Download(download::DownloadArgs),
+    /// Change the tags, description or display name of a job
+    Update(edit::UpdateArgs),
+    /// Hide a job from lists
+    Archive(NameArgs),
+    /// Show an archived job in lists again
+    Restore(NameArgs),
+    #[command(hide = true)]
+    ConnectSsh(Refused),
+    #[command(hide = true)]
+    ShowServices(Refused),
+    #[command(hide = true)]
+    Validate(Refused),
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  neap job stream -n brisk_tide_4k2m9x7qpz\n  neap job cancel -n brisk_tide_4k2m9x7qpz"
+)]
+pub struct NameArgs {
+    /// Name of the job
+    #[arg(long, short = 'n')]
+    pub name: String,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  neap job show -n brisk_tide_4k2m9x7qpz\n  \
+                        neap job show -n brisk_tide_4k2m9x7qpz --query \"{status: status, why: queue_reason}\"")]
+pub struct ShowArgs {
+    /// Name of the job
+    #[arg(long, short = 'n')]
+    name: String,
+    // There are no pages to open yet.
+    #[arg(long, short = 'e', hide = true)]
+    web: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  neap job list -o table\n  neap job list --all-results --query \"[?status=='Failed'].name\" -o tsv"
+)]
+pub struct ListArgs {
+    /// Most results to return
+    #[arg(long, short = 'r', value_name = "N", default_value_t = 50)]
+    max_results: usize,
+    /// Return all
+    #[arg(long)]
+    all_results: bool,
+    /// Only archived jobs
+    #[arg(long)]
+    archived_only: bool,
+    /// Archived jobs too
+    #[arg(long, conflicts_with = "archived_only")]
+    include_archived: bool,
+    // Jobs with children are pipelines and sweeps.
+    #[arg(long, short = 'p', hide = true)]
+    parent_job_name: Option<String>,
+}
+
+/// A command of `az ml job` that Neap does not have; whatever follows is read and not used.
+#[derive(Debug, Args)]
+pub struct Refused {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    rest: Vec<String>,
+}
+
+const COLUMNS: &[Column] = &[
+    ("Name", "name"),
+    ("Status", "status"),
+    ("Experiment", "experiment_name"),
+    ("Compute", "compute"),
+    ("Created", "creation_context.created_at"),
+    ("Display", "display_name"),
+];
+
+pub fn run(command: JobCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
+    let command = match command {
+        JobCommand::Create(args) => return create::run(&args, global, terminal),
+        JobCommand::ConnectSsh(refused) => {
+            return refuse("connect-ssh", "nodes take no logins; use `neap job stream`", &refused);
+        }
+        JobCommand::ShowServices(refused) => {
+            return refuse(
+                "show-services",
+                "job services are not run yet; `neap job show` lists what was asked",
+                &refused,
+            );
+        }
+        JobCommand::Validate(refused) => {
+            return refuse("validate", "it is for pipelines, which are not supported yet", &refused);
+        }
+        other => other,
+    };
+    let session = Session::open(global, terminal)?;
+    block_on(run_connected(&command, &session))
+}
+
+async fn run_connected(command: &JobCommand, session: &Session) -> Outcome<ExitCode> {
+    match command {
+        JobCommand::Show(args) => print(session, &get(session, &args.name).await?)?,
+        JobCommand::List(args) => list(args, session).await?,
+        JobCommand::Stream(args) => return stream::follow(&args.name, session).await,
+        JobCommand::Cancel(args) => cancel(args, session).await?,
+        JobCommand::Download(args) => download::run(args, session).await?,
+        JobCommand::Update(args) => edit::update(args, session).await?,
+        JobCommand::Archive(args) => edit::set_archived(&args.name, true, session).await?,
+        JobCommand::Restore(args) => edit::set_archived(&args.name, false, session).await?,
+        JobCommand::Create(_)
+        | JobCommand::ConnectSsh(_)
+        | JobCommand::ShowServices(_)
+        | JobCommand::Validate(_) => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn refuse(command: &str, instead: &str, refused: &Refused) -> Outcome<ExitCode> {
+    let _ = &refused.rest;
+    Err(Failure::usage(format!("`job {command}` is not offered: {instead}")))
+}
+
+/// The ARM resource of a job.
+async fn get(session: &Session, name: &str) -> Outcome<Value> {
+    session.client.get(&path(session, name)).await
+}
+
+fn path(session: &Session, name: &str) -> String {
+    session.path(&format!("jobs/{}", segment(name)))
+}
+
+fn print(session: &Session, resource: &Value) -> Outcome<()> {
+    session.warn_of(resource);
+    session.print(&entity::job(resource), COLUMNS)
+}
+
+async fn list(args: &ListArgs, session: &Session) -> Outcome<()> {
+    if args.parent_job_name.is_some() {
+        return Err(Failure::usage(
+            "--parent-job-name is for pipelines and sweeps, which are not supported yet",
+        ));
+    }
+    let view = match (args.archived_only, args.include_archived) {
+        (true, _) => "ArchivedOnly",
+        (false, true) => "All",
+        (false, false) => "ActiveOnly",
+    };
+    let limit = (!args.all_results).then_some(args.max_results);
+    let jobs = session.client.list(&session.path(&format!("jobs?listViewType={view}")), limit).await?;
+    session.print(&Value::Array(jobs.iter().map(entity::job).collect()), COLUMNS)
+}
+
+async fn cancel(args: &NameArgs, session: &Session) -> Outcome<()> {
+    let path = format!("{}/cancel", path(session, &args.name));
+    let answer = session.client.call(Method::POST, &path, None).await?;
+    let spinner = session.terminal.spinner(&format!("canceling {}", args.name));
+    let waited = session.client.wait(&answer).await;
+    spinner.finish_and_clear();
+    waited
+}

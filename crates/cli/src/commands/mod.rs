@@ -1,0 +1,62 @@
+//! One file per command or group: its flags, what it asks the server, what it prints.
+
+pub mod completion;
+pub mod compute;
+pub mod configure;
+pub mod down;
+pub mod env;
+pub mod job;
+pub mod status;
+pub mod workspace;
+
+use crate::args::{Cli, Command, Global, MlCommand};
+use crate::failure::{Failure, Outcome};
+use crate::local;
+use crate::session::Session;
+use crate::terminal::Terminal;
+use std::process::ExitCode;
+
+pub fn run(cli: Cli, terminal: &Terminal) -> Outcome<ExitCode> {
+    let Cli { global, command } = cli;
+    match command {
+        Command::Up(args) => local::up::run(args, &global, terminal),
+        Command::Agent(args) => local::agent::run(args, &global, terminal),
+        Command::Verify(args) => local::verify::run(args, &global, terminal),
+        Command::Doctor(args) => local::doctor::run(args, &global, terminal),
+        Command::Bench(command) => local::bench::run(command, &global, terminal),
+        Command::Down(args) => block_on(down::run(&args, &global, terminal)),
+        Command::Status(args) => block_on(status::run(&args, &global, terminal)),
+        Command::Env(args) => env::run(&args, &global),
+        Command::Configure(args) => configure::run(&args, &global, terminal),
+        Command::Completion(args) => completion::run(&args),
+        Command::Version => {
+            crate::output::emit(concat!("neap ", env!("CARGO_PKG_VERSION"), "\n"))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Compute(command) | Command::Ml(MlCommand::Compute(command)) => {
+            compute(command, &global, terminal)
+        }
+        Command::Job(command) | Command::Ml(MlCommand::Job(command)) => job(command, &global, terminal),
+        Command::Workspace(command) | Command::Ml(MlCommand::Workspace(command)) => {
+            let session = Session::open(&global, terminal)?;
+            block_on(workspace::run(&command, &session))
+        }
+    }
+}
+
+fn compute(command: compute::ComputeCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
+    compute::run(command, global, terminal)
+}
+
+fn job(command: job::JobCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
+    job::run(command, global, terminal)
+}
+
+/// Runs one asynchronous command. The runtime is made here, so that commands that need none start without it.
+pub fn block_on<T>(command: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed(format!("the asynchronous runtime cannot start: {error}")))?;
+    runtime.block_on(command)
+}

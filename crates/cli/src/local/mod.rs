@@ -1,0 +1,7 @@
+//! Commands that work on this machine itself, with the server's rooms in this process.
+
+pub mod agent;
+pub mod bench;
+pub mod doctor;
+pub mod up;
+pub mod verify;

@@ -1,0 +1,147 @@
+//! The answer on stdout: `--query` first, then the chosen format, written as `az` writes it.
+
+mod colour;
+mod query;
+mod table;
+mod tsv;
+
+use crate::args::Global;
+use crate::failure::{Failure, Outcome};
+use crate::settings::Settings;
+use clap::ValueEnum;
+use serde_json::Value;
+use std::io::{ErrorKind, IsTerminal, Write};
+
+/// A column of a table: its heading, and the dotted path of its value.
+pub type Column = (&'static str, &'static str);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// JSON
+    Json,
+    /// JSON in colour
+    Jsonc,
+    /// YAML
+    Yaml,
+    /// YAML in colour
+    Yamlc,
+    /// A table for people
+    Table,
+    /// Tab-separated values, without headings
+    Tsv,
+    /// Nothing
+    None,
+}
+
+#[derive(Debug)]
+pub struct Printer {
+    format: Format,
+    query: Option<String>,
+}
+
+impl Printer {
+    pub fn new(global: &Global, settings: &Settings) -> Outcome<Self> {
+        let format = match (global.output, settings.default_of("output")) {
+            (Some(format), _) => format,
+            (None, None) => Format::Json,
+            (None, Some(word)) => Format::from_str(word, true).map_err(|_| {
+                Failure::usage(format!("the configured default output={word} is not a format"))
+                    .hint("one of json, jsonc, yaml, yamlc, table, tsv, none: neap configure --defaults output=json")
+            })?,
+        };
+        // A wrong expression is found before anything is asked of the server.
+        if let Some(query) = &global.query {
+            query::check(query)?;
+        }
+        Ok(Self { format, query: global.query.clone() })
+    }
+
+    /// Writes `value`. `columns` are the headings of a table; a query makes its own.
+    pub fn print(&self, value: &Value, columns: &'static [Column]) -> Outcome<()> {
+        let text = match &self.query {
+            Some(query) => render(&query::search(query, value)?, self.format, &[], coloured())?,
+            None => render(value, self.format, columns, coloured())?,
+        };
+        emit(&text)
+    }
+}
+
+fn coloured() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// The text of a value in a format. Nothing is written for null, as with `az`.
+fn render(value: &Value, format: Format, columns: &[Column], coloured: bool) -> Outcome<String> {
+    if value.is_null() {
+        return Ok(String::new());
+    }
+    Ok(match format {
+        Format::None => String::new(),
+        Format::Json => format!("{value:#}\n"),
+        Format::Jsonc => {
+            let text = format!("{value:#}\n");
+            if coloured { colour::json(&text) } else { text }
+        }
+        Format::Yaml => yaml(value)?,
+        Format::Yamlc => {
+            let text = yaml(value)?;
+            if coloured { colour::yaml(&text) } else { text }
+        }
+        Format::Table => table::render(value, columns),
+        Format::Tsv => tsv::render(value),
+    })
+}
+
+pub fn yaml(value: &Value) -> Outcome<String> {
+    let text = serde_saphyr::to_string(value)
+        .map_err(|error| Failure::failed(format!("the answer cannot be written as YAML: {error}")))?;
+    Ok(if text.ends_with('\n') { text } else { text + "\n" })
+}
+
+/// Writes to stdout. A reader that went away (`| head`) is no failure.
+pub fn emit(text: &str) -> Outcome<()> {
+    emit_bytes(text.as_bytes())
+}
+
+pub fn emit_bytes(bytes: &[u8]) -> Outcome<()> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::failed(format!("cannot write the answer: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The value at a dotted path.
+fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
+    path.split('.').fold(value, |value, key| value.get(key).unwrap_or(&Value::Null))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Format, render};
+    use serde_json::{Value, json};
+
+    #[track_caller]
+    fn check(value: &Value, format: Format, expected: &str) {
+        assert_eq!(render(value, format, &[("Name", "name"), ("Nodes", "a.n")], false).unwrap(), expected);
+    }
+
+    #[test]
+    fn formats_follow_az() {
+        let rows = json!([{"name": "one", "a": {"n": 1}, "ok": true, "x": null}, {"name": "seven", "a": {"n": 22}, "ok": false, "x": "y"}]);
+        check(&rows, Format::Tsv, "one\t\tTrue\tNone\nseven\t\tFalse\ty\n");
+        check(&rows, Format::Table, "Name    Nodes\n------  -------\none     1\nseven   22\n");
+        check(&rows[0], Format::Table, "Name    Nodes\n------  -------\none     1\n");
+        check(&json!({"b": 1, "a": [1, "x: y"]}), Format::Yaml, "b: 1\na:\n- 1\n- 'x: y'\n");
+        check(&json!({"b": 1}), Format::Json, "{\n  \"b\": 1\n}\n");
+        check(&json!({"b": 1}), Format::Jsonc, "{\n  \"b\": 1\n}\n");
+        check(&json!("text"), Format::Tsv, "text\n");
+        check(&json!(true), Format::Tsv, "true\n");
+        check(&json!([]), Format::Table, "");
+        for format in [Format::Json, Format::Tsv, Format::Table, Format::Yaml] {
+            check(&Value::Null, format, "");
+        }
+    }
+}

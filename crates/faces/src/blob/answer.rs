@@ -46,11 +46,19 @@ impl Failure {
     }
 
     pub fn bad_uri() -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "InvalidUri", "The URL is not UTF-8 once its escapes are resolved.")
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "InvalidUri",
+            "The URL is not UTF-8 once its escapes are resolved.",
+        )
     }
 
     pub fn bad_header(name: &str, why: &str) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "InvalidHeaderValue", format!("The header {name} is not valid: {why}."))
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "InvalidHeaderValue",
+            format!("The header {name} is not valid: {why}."),
+        )
     }
 
     pub fn not_authenticated() -> Self {
@@ -66,9 +74,11 @@ impl Failure {
     pub fn refused(refusal: Refusal) -> Self {
         let code = match refusal {
             Refusal::Permission => "AuthorizationPermissionMismatch",
-            Refusal::NotSigned | Refusal::Signature | Refusal::Malformed | Refusal::Expired | Refusal::NotYet => {
-                "AuthenticationFailed"
-            }
+            Refusal::NotSigned
+            | Refusal::Signature
+            | Refusal::Malformed
+            | Refusal::Expired
+            | Refusal::NotYet => "AuthenticationFailed",
         };
         Self::new(StatusCode::FORBIDDEN, code, format!("Access was refused: {refusal}."))
     }
@@ -76,7 +86,11 @@ impl Failure {
     /// The same failure for a reader whose copy is still good.
     pub fn for_reader(self) -> Self {
         let unchanged = matches!(self.code, "ConditionNotMet" | "BlobAlreadyExists");
-        if unchanged { Self { status: StatusCode::NOT_MODIFIED, code: "ConditionNotMet", ..self } } else { self }
+        if unchanged {
+            Self { status: StatusCode::NOT_MODIFIED, code: "ConditionNotMet", ..self }
+        } else {
+            self
+        }
     }
 
     fn respond(self) -> Response {
@@ -116,7 +130,8 @@ impl From<Error> for Failure {
             Error::BadInput { .. } => (StatusCode::BAD_REQUEST, "InvalidInput"),
             Error::DiskFull { .. } => {
                 tracing::error!("{error}");
-                let message = "The server's disk is full; nothing of this request was kept. Tell its operator.";
+                let message =
+                    "The server's disk is full; nothing of this request was kept. Tell its operator.";
                 return Self::new(StatusCode::INSUFFICIENT_STORAGE, "InsufficientStorage", message);
             }
             Error::Link { .. } | Error::Io { .. } => {

@@ -45,7 +45,8 @@ pub(super) async fn list(face: &BlobFace, target: &Target) -> Result<Response, F
         marker: target.get("marker").map(str::to_owned),
         results_max,
     };
-    let with_metadata = target.get("include").is_some_and(|list| list.split(',').any(|word| word == "metadata"));
+    let with_metadata =
+        target.get("include").is_some_and(|list| list.split(',').any(|word| word == "metadata"));
     let (store, account, container) = (face.store.clone(), target.account.clone(), target.container.clone());
     let (page, query) = blocking(move || {
         let page = store.list(&account, &container, &query)?;
@@ -59,7 +60,8 @@ pub(super) async fn list(face: &BlobFace, target: &Target) -> Result<Response, F
 }
 
 fn listing(container: &str, query: &ListQuery, page: &ListPage, with_metadata: bool) -> String {
-    let mut out = String::from("<?xml version=\"1.0\" encoding=\"utf-8\"?><EnumerationResults ContainerName=\"");
+    let mut out =
+        String::from("<?xml version=\"1.0\" encoding=\"utf-8\"?><EnumerationResults ContainerName=\"");
     xml::escape(&mut out, container);
     out.push_str("\">");
     xml::element(&mut out, "Prefix", &query.prefix);

@@ -1,7 +1,7 @@
 //! Content on its way from the network to the disk: pieces go through a short queue to the one thread that
 //! writes them, so a fast client waits for the disk and memory stays small.
 
-use axum::body::Body;
+use axum::body::{Body, BodyDataStream};
 use axum::http::StatusCode;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -13,6 +13,8 @@ use super::{BlobFace, blocking};
 
 /// Pieces between the network and the disk.
 const PIECES: usize = 8;
+/// Content of a refused request that is read and dropped. Clients put up to 64 MiB in one request.
+const DISCARD_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 enum Piece {
     Bytes(Bytes),
@@ -41,6 +43,17 @@ fn cut_off() -> Failure {
     Failure::new(StatusCode::BAD_REQUEST, "IncompleteBody", message)
 }
 
+/// Takes what the client still sends, up to a limit, so that it gets to read why its request was refused.
+pub(super) async fn discard(mut pieces: BodyDataStream) {
+    let mut left = DISCARD_BYTES_MAX;
+    while let Some(Ok(bytes)) = pieces.next().await {
+        match left.checked_sub(bytes.len()) {
+            Some(rest) => left = rest,
+            None => return,
+        }
+    }
+}
+
 /// Runs `work` on a thread that may block, while the body flows to it.
 pub(super) async fn take_in<T: Send + 'static>(
     face: &BlobFace,
@@ -58,7 +71,11 @@ pub(super) async fn take_in<T: Send + 'static>(
                 None => Piece::End,
             };
             let last = matches!(piece, Piece::End);
-            if send.send(piece).await.is_err() || last {
+            if send.send(piece).await.is_err() {
+                // The writer has given up; its answer is lost if the client is cut off in its sentence.
+                return discard(pieces).await;
+            }
+            if last {
                 return;
             }
         }

@@ -16,7 +16,11 @@ use super::request::Target;
 use super::write::condition_of;
 use super::{BlobFace, ONE_PIECE_BYTES, blocking};
 
-pub(super) async fn properties(face: &BlobFace, target: &Target, headers: &HeaderMap) -> Result<Response, Failure> {
+pub(super) async fn properties(
+    face: &BlobFace,
+    target: &Target,
+    headers: &HeaderMap,
+) -> Result<Response, Failure> {
     let address = target.address()?;
     let condition = condition_of(headers);
     let store = face.store.clone();
@@ -52,7 +56,11 @@ enum Content {
     Streamed(File),
 }
 
-pub(super) async fn content(face: &BlobFace, target: &Target, headers: &HeaderMap) -> Result<Response, Failure> {
+pub(super) async fn content(
+    face: &BlobFace,
+    target: &Target,
+    headers: &HeaderMap,
+) -> Result<Response, Failure> {
     let address = target.address()?;
     let condition = condition_of(headers);
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);

@@ -49,10 +49,14 @@ impl Operation {
     pub fn of(method: &Method, target: &Target, headers: &HeaderMap) -> Result<Self, Failure> {
         let (comp, restype) = (target.get("comp"), target.get("restype"));
         if headers.contains_key("x-ms-copy-source") {
-            return Err(Failure::unsupported("Copying from another blob is not offered; download and upload it."));
+            return Err(Failure::unsupported(
+                "Copying from another blob is not offered; download and upload it.",
+            ));
         }
         match (method.as_str(), target.blob.is_empty(), comp, restype) {
-            ("HEAD", false, None | Some("metadata"), None) | ("GET", false, Some("metadata"), None) => Ok(Self::Properties),
+            ("HEAD", false, None | Some("metadata"), None) | ("GET", false, Some("metadata"), None) => {
+                Ok(Self::Properties)
+            }
             ("GET", false, None, None) => Ok(Self::Get),
             ("PUT", false, None, None) => match headers.get("x-ms-blob-type").map(|kind| kind.as_bytes()) {
                 None | Some(b"BlockBlob") => Ok(Self::Put),
@@ -98,7 +102,10 @@ impl Target {
         };
         let (container, blob) = rest.split_once('/').unwrap_or((rest, ""));
         let decode = |text: &str| {
-            percent_decode_str(text).decode_utf8().map(|text| text.into_owned()).map_err(|_| Failure::bad_uri())
+            percent_decode_str(text)
+                .decode_utf8()
+                .map(|text| text.into_owned())
+                .map_err(|_| Failure::bad_uri())
         };
         let pair = |part: &str| {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
@@ -142,7 +149,11 @@ impl Target {
             Err(Refusal::NotSigned) => {}
             Err(Refusal::Permission) if operation.needs() == [Permission::Write] => {
                 let may_create = operation != Operation::SetMetadata && signed(&[Permission::Create]).is_ok();
-                return if may_create { Ok(Access::NewOnly) } else { Err(Failure::refused(Refusal::Permission)) };
+                return if may_create {
+                    Ok(Access::NewOnly)
+                } else {
+                    Err(Failure::refused(Refusal::Permission))
+                };
             }
             Err(refusal) => return Err(Failure::refused(refusal)),
         }

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use neap_storage::{BLOB_BYTES_MAX, BLOCK_BYTES_MAX, Condition, Error, Headers, Upload};
 
 use super::answer::{Failure, empty, written};
-use super::incoming::take_in;
+use super::incoming::{discard, take_in};
 use super::request::{Access, Target};
 use super::{BLOCK_LIST_BYTES_MAX, BlobFace, blocking, xml};
 
@@ -27,15 +27,18 @@ pub(super) async fn put(
     let mut stated = stated_headers(headers)?;
     refuse_too_long(headers, BLOB_BYTES_MAX)?;
     let store = face.store.clone();
-    // A blob that must be new, and is not, is refused before its content is taken in.
+    // A blob that must be new, and is not, is refused without writing its content anywhere.
     if condition.if_none_match.as_deref() == Some("*") {
         let (store, address, condition) = (store.clone(), address.clone(), condition.clone());
-        blocking(move || match store.properties(&address) {
+        let early = blocking(move || match store.properties(&address) {
             Ok(found) => Ok(condition.check(&address, Some(&found))?),
             Err(Error::BlobNotFound(_)) => Ok(()),
             Err(error) => Err(error.into()),
-        })
-        .await?;
+        });
+        if let Err(failure) = early.await {
+            discard(body.into_data_stream()).await;
+            return Err(failure);
+        }
     }
     let properties = take_in(face, body, move |incoming| {
         let mut upload = store.begin_upload()?;
@@ -112,7 +115,11 @@ pub(super) async fn set_metadata(
     Ok(written(StatusCode::OK, &properties))
 }
 
-pub(super) async fn delete(face: &BlobFace, target: &Target, headers: &HeaderMap) -> Result<Response, Failure> {
+pub(super) async fn delete(
+    face: &BlobFace,
+    target: &Target,
+    headers: &HeaderMap,
+) -> Result<Response, Failure> {
     let address = target.address()?;
     let condition = condition_of(headers);
     let store = face.store.clone();
@@ -122,7 +129,8 @@ pub(super) async fn delete(face: &BlobFace, target: &Target, headers: &HeaderMap
 
 /// `If-Match` and `If-None-Match`. Conditions on times are not looked at.
 pub(super) fn condition_of(headers: &HeaderMap) -> Condition {
-    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).map(str::to_owned);
+    let text =
+        |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).map(str::to_owned);
     Condition { if_match: text(header::IF_MATCH), if_none_match: text(header::IF_NONE_MATCH) }
 }
 
@@ -134,7 +142,8 @@ fn condition_for(headers: &HeaderMap, access: Access) -> Condition {
 }
 
 fn refuse_too_long(headers: &HeaderMap, max: u64) -> Result<(), Failure> {
-    let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    let length =
+        headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if length.is_some_and(|length| length > max) {
         let what = "the content";
         return Err(Error::TooLarge { what, name: "this upload".to_owned(), max }.into());
@@ -147,7 +156,11 @@ fn md5_header(headers: &HeaderMap, name: &'static str) -> Result<Option<[u8; 16]
     let bytes = STANDARD.decode(value.as_bytes()).ok();
     match bytes.and_then(|bytes| <[u8; 16]>::try_from(bytes).ok()) {
         Some(md5) => Ok(Some(md5)),
-        None => Err(Failure::new(StatusCode::BAD_REQUEST, "InvalidMd5", format!("The header {name} is no base64 MD5."))),
+        None => Err(Failure::new(
+            StatusCode::BAD_REQUEST,
+            "InvalidMd5",
+            format!("The header {name} is no base64 MD5."),
+        )),
     }
 }
 
@@ -173,7 +186,8 @@ fn stated_headers(headers: &HeaderMap) -> Result<Headers, Failure> {
 }
 
 fn metadata_of(headers: &HeaderMap) -> Result<BTreeMap<String, String>, Failure> {
-    let named = headers.iter().filter_map(|(name, value)| Some((name.as_str().strip_prefix("x-ms-meta-")?, value)));
+    let named =
+        headers.iter().filter_map(|(name, value)| Some((name.as_str().strip_prefix("x-ms-meta-")?, value)));
     named
         .map(|(name, value)| match value.to_str() {
             Ok(value) => Ok((name.to_owned(), value.to_owned())),

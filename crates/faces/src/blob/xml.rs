@@ -29,7 +29,8 @@ pub(super) fn element(out: &mut String, name: &str, text: &str) {
 
 /// A blob's name. Characters that XML cannot carry are percent-encoded, and the element says so.
 pub(super) fn name_element(out: &mut String, name: &str) {
-    let cannot = |c: char| (c < ' ' && !matches!(c, '\t' | '\n' | '\r')) || matches!(c, '\u{FFFE}' | '\u{FFFF}');
+    let cannot =
+        |c: char| (c < ' ' && !matches!(c, '\t' | '\n' | '\r')) || matches!(c, '\u{FFFE}' | '\u{FFFF}');
     if name.contains(cannot) {
         let encoded = utf8_percent_encode(name, NON_ALPHANUMERIC);
         out.push_str(&format!("<Name Encoded=\"true\">{encoded}</Name>"));
@@ -74,14 +75,23 @@ mod tests {
     #[test]
     fn block_lists() {
         let ids = |text: &str| {
-            read_block_list(text).map(|blocks| blocks.into_iter().map(|b| format!("{:?} {}", b.kind, b.id)).collect::<Vec<_>>())
+            read_block_list(text).map(|blocks| {
+                blocks.into_iter().map(|b| format!("{:?} {}", b.kind, b.id)).collect::<Vec<_>>()
+            })
         };
         let list = "<?xml version='1.0' encoding='utf-8'?>\n<BlockList>\n <Latest>QUE=</Latest><Uncommitted> QUI=</Uncommitted>\n<Committed>Q0M=</Committed></BlockList>";
         let expected = ["Latest QUE=", "Uncommitted QUI=", "Committed Q0M="].map(str::to_owned).to_vec();
         assert_eq!(ids(list), Some(expected));
         assert_eq!(ids("<BlockList/>"), Some(vec![]));
         assert_eq!(ids("<BlockList></BlockList>"), Some(vec![]));
-        for bad in ["", "<BlockList>", "<BlockList><Latest>x</BlockList>", "<BlockList><Other>x</Other></BlockList>", "<BlockList>x</BlockList>", "<BlockList><Latest>x</Committed></BlockList>"] {
+        for bad in [
+            "",
+            "<BlockList>",
+            "<BlockList><Latest>x</BlockList>",
+            "<BlockList><Other>x</Other></BlockList>",
+            "<BlockList>x</BlockList>",
+            "<BlockList><Latest>x</Committed></BlockList>",
+        ] {
             assert_eq!(ids(bad), None, "{bad}");
         }
     }

@@ -1,0 +1,14 @@
+//! Where time comes from: the only file of this crate that looks at a clock.
+
+use neap_core::Millis;
+
+/// Wall-clock milliseconds. The writer makes them never decrease.
+#[allow(clippy::disallowed_methods, reason = "this is the driver's clock; pure code gets its value")]
+pub fn wall() -> Millis {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+pub fn unix_seconds() -> i64 {
+    i64::try_from(wall().0 / 1000).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,150 @@
+//! Hands effects to those who act: providers make and remove nodes, sessions carry orders to agents. What comes
+//! of it returns as reports, through the same door as everything else.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use neap_core::command::Report;
+use neap_core::effects::Effect;
+use neap_core::{Command, NodeId};
+use neap_providers::{News, NodeOrder, Provider};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::leases::Due;
+use crate::sessions::{Sessions, take_in};
+use crate::{clock, limits};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Dispatch {
+    pub sessions: Arc<Sessions>,
+    pub provider: Arc<dyn Provider>,
+    /// Nodes that the provider is busy with.
+    pub busy: Arc<Mutex<BTreeSet<NodeId>>>,
+}
+
+impl Dispatch {
+    pub async fn run(self, mut effects: UnboundedReceiver<Vec<Effect>>) {
+        while let Some(batch) = effects.recv().await {
+            self.hand_out(&batch);
+        }
+    }
+
+    pub fn hand_out(&self, batch: &[Effect]) {
+        let state = self.sessions.handle.state();
+        for effect in batch {
+            match effect {
+                Effect::CreateNode { node } => self.provide(*node, Self::create),
+                Effect::RemoveNode { node } => self.provide(*node, Self::remove),
+                Effect::StartAttempt { .. } | Effect::StopAttempt { .. } => {
+                    self.sessions.order(effect, &state)
+                }
+            }
+        }
+    }
+
+    /// One call to the provider per node at a time. When it is over the node is looked at again.
+    fn provide<F: Future<Output = ()> + Send + 'static>(&self, node: NodeId, call: fn(Self, NodeId) -> F) {
+        let first = self.busy.lock().unwrap_or_else(PoisonError::into_inner).insert(node);
+        if !first {
+            return;
+        }
+        let this = self.clone();
+        tokio::spawn(async move {
+            call(this.clone(), node).await;
+            this.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
+            let state = this.sessions.handle.state();
+            let wanted = neap_core::effects::of_nodes(&state, &BTreeSet::from([node]));
+            // Only a removal that was asked for meanwhile: a failed call comes back by its deadline.
+            let changed = wanted.iter().any(|e| matches!(e, Effect::RemoveNode { .. }));
+            if changed && !this.is_removed(node) {
+                this.hand_out(&wanted);
+            }
+        });
+    }
+
+    fn is_removed(&self, node: NodeId) -> bool {
+        let state = self.sessions.handle.state();
+        state.nodes.get(&node).is_none_or(|n| matches!(n.state, neap_core::node::NodeState::Unusable { .. }))
+    }
+
+    async fn create(self, node: NodeId) {
+        let state = self.sessions.handle.state();
+        let Some(record) = state.nodes.get(&node) else { return };
+        let now_s = clock::unix_seconds();
+        let report = match self.sessions.gate.tokens.issue(node.0, now_s, limits::JOIN_TOKEN_S) {
+            Ok(join_token) => {
+                match self.provider.create(NodeOrder { node, nominal: record.nominal, join_token }).await {
+                    Ok(()) => Report::NodePreparing { node },
+                    Err(error) => Report::NodeFailed { node, reason: error.to_string().into() },
+                }
+            }
+            Err(error) => Report::NodeFailed { node, reason: error.to_string().into() },
+        };
+        let _ = take_in(self.sessions.handle.clone(), Command::Report(report)).await;
+    }
+
+    async fn remove(self, node: NodeId) {
+        let state = self.sessions.handle.state();
+        let Some(record) = state.nodes.get(&node) else { return };
+        let reason = record.reason.clone();
+        self.sessions.forget(node);
+        match self.provider.remove(node, reason.clone()).await {
+            Ok(()) => {
+                let _ =
+                    take_in(self.sessions.handle.clone(), Command::Report(Report::NodeGone { node, reason }))
+                        .await;
+            }
+            Err(error) => tracing::error!(%node, %error, "a node could not be removed; it is tried again"),
+        }
+    }
+
+    /// Nodes that ended by themselves.
+    pub async fn listen(self, mut news: UnboundedReceiver<News>) {
+        while let Some(News::Ended { node, reason }) = news.recv().await {
+            tracing::info!(%node, %reason, "a node ended");
+            self.sessions.forget(node);
+            let _ = take_in(self.sessions.handle.clone(), Command::Report(Report::NodeGone { node, reason }))
+                .await;
+        }
+    }
+
+    /// Waits for the next lease to come due, and reports it. A node whose lease is over is fenced before its work
+    /// may run elsewhere, if the provider can; it has ended itself by then in any case.
+    pub async fn mind_leases(self) {
+        loop {
+            let (due, next) = {
+                let patience = Sessions::patience(&self.sessions.handle.state());
+                let mut leases = self.sessions.leases.lock().unwrap_or_else(PoisonError::into_inner);
+                (leases.take_due(clock::wall(), patience), leases.next())
+            };
+            for due in due {
+                self.lease_due(due).await;
+            }
+            let changed = self.sessions.leases_changed.notified();
+            match next {
+                // The first lease counts; later renewals only move it further away, so they need not wake this.
+                Some(at) => tokio::time::sleep(Duration::from_millis(at.since(clock::wall()).max(1))).await,
+                None => changed.await,
+            }
+        }
+    }
+
+    async fn lease_due(&self, due: Due) {
+        let handle = self.sessions.handle.clone();
+        match due {
+            Due::Silent(node) => {
+                tracing::warn!(%node, "a node has fallen silent; nothing new is placed on it");
+                let _ = take_in(handle, Command::Report(Report::NodeSilent { node })).await;
+            }
+            Due::LeaseEnded(node) => {
+                tracing::warn!(%node, "a node's lease has ended");
+                let reason: Arc<str> = "it was not heard of for the length of its lease".into();
+                if let Err(error) = self.provider.remove(node, reason.clone()).await {
+                    tracing::error!(%node, %error, "a node whose lease ended could not be removed");
+                }
+                let _ = take_in(handle, Command::Report(Report::NodeGone { node, reason })).await;
+            }
+        }
+    }
+}

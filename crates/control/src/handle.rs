@@ -1,0 +1,106 @@
+//! What the faces hold: a door for commands and a window on the published state.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use neap_core::problem::Code;
+use neap_core::{Command, Event, Millis, Refusal, State};
+use neap_ledger::{Document, Reader};
+use tokio::sync::{oneshot, watch};
+
+use crate::clock;
+use crate::machine::Input;
+use crate::writer::Message;
+
+/// The answer to an accepted command: what it came to. Empty when it changed nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    pub events: Vec<Event>,
+}
+
+/// Where an answer goes.
+pub(crate) type Ticket = oneshot::Sender<Result<Accepted, Refusal>>;
+
+/// How the server was asked to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shutdown {
+    pub leave_nodes: bool,
+    pub grace_ms: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Handle {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) door: std::sync::mpsc::Sender<Message>,
+    pub(crate) published: ArcSwap<State>,
+    pub(crate) changes: watch::Sender<u64>,
+    pub(crate) reader: Reader,
+    pub(crate) shutdown: watch::Sender<Option<Shutdown>>,
+}
+
+impl Handle {
+    /// The last published state. Holding it costs nobody anything.
+    pub fn state(&self) -> State {
+        State::clone(&self.inner.published.load())
+    }
+
+    pub fn reader(&self) -> &Reader {
+        &self.inner.reader
+    }
+
+    pub fn now(&self) -> Millis {
+        clock::wall().max(self.inner.published.load().now)
+    }
+
+    /// Asks for a command to be decided. The answer comes after its events are durable.
+    pub async fn submit(
+        &self,
+        actor: &str,
+        command: Command,
+        documents: Vec<Document>,
+    ) -> Result<Accepted, Refusal> {
+        self.submit_later(actor, command, documents).await.unwrap_or_else(|_| Err(stopping()))
+    }
+
+    /// The same, with the waiting left to the caller: commands are taken in the order of these calls.
+    pub fn submit_later(
+        &self,
+        actor: &str,
+        command: Command,
+        documents: Vec<Document>,
+    ) -> oneshot::Receiver<Result<Accepted, Refusal>> {
+        let (ticket, answer) = oneshot::channel();
+        let input = Input { actor: actor.into(), command, documents, ticket };
+        // A closed door drops the ticket, which the receiver sees.
+        let _ = self.inner.door.send(Message::Input(input));
+        answer
+    }
+
+    /// Ticks with the log's sequence number after every publication.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.inner.changes.subscribe()
+    }
+
+    pub fn request_shutdown(&self, leave_nodes: bool, grace_ms: u64) {
+        self.inner.shutdown.send_if_modified(|asked| {
+            let first = asked.is_none();
+            if first {
+                *asked = Some(Shutdown { leave_nodes, grace_ms });
+            }
+            first
+        });
+    }
+
+    /// Resolves when somebody asked for the end.
+    pub fn shutdown_asked(&self) -> watch::Receiver<Option<Shutdown>> {
+        self.inner.shutdown.subscribe()
+    }
+}
+
+pub(crate) fn stopping() -> Refusal {
+    Refusal::because(Code::ServerIsStopping, "The server is being stopped; send this again when it is back.")
+}

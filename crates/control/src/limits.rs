@@ -1,0 +1,18 @@
+//! Every limit of the control plane's driver, by name.
+
+/// Inputs that share one commit.
+pub const BATCH_INPUTS_MAX: usize = 2_048;
+/// How long a node certificate lasts; the agent renews at half of it.
+pub const NODE_CERTIFICATE_S: i64 = 24 * 3600;
+/// A join token is for a node that is being made now.
+pub const JOIN_TOKEN_S: i64 = 600;
+/// How long an attempt's signed URLs last: the longest job Azure allows, and a day.
+pub const ATTEMPT_SAS_S: i64 = 22 * 24 * 3600;
+/// Frames that may wait for a slow agent before its connection is dropped.
+pub const SESSION_FRAMES_MAX: usize = 65_536;
+/// After a failed commit the same news is offered again after this.
+pub const RETRY_COMMIT_MS: u64 = 500;
+/// Margin on top of a lease before its work may run elsewhere: the agent counted from an earlier moment.
+pub const LEASE_MARGIN_MS: u64 = 2_000;
+/// How long a stop may take beyond its grace before the server ends anyway.
+pub const SHUTDOWN_MARGIN_MS: u64 = 60_000;

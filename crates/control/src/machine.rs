@@ -1,0 +1,107 @@
+//! The sans-IO heart of the writer: inputs in, one batch out. It reads no clock and touches no disk.
+//!
+//! A step runs on a draft. [`Machine::commit`] makes it the state and reads the effects; a step whose commit failed
+//! is simply dropped, and the state is as it was.
+
+use std::sync::Arc;
+
+use neap_core::decide::decide;
+use neap_core::effects::{self, Effect};
+use neap_core::plan::{Dirty, plan_into};
+use neap_core::{Command, Draft, Event, Millis, Refusal, State};
+use neap_ledger::{Batch, Document, Entry};
+
+use crate::handle::Accepted;
+
+/// Who decides what nobody asked for.
+const PLANNER: &str = "neap";
+
+/// A command with its documents and the caller's ticket (where the answer goes).
+#[derive(Debug)]
+pub struct Input<T> {
+    pub actor: Arc<str>,
+    pub command: Command,
+    pub documents: Vec<Document>,
+    pub ticket: T,
+}
+
+#[derive(Debug)]
+pub struct Machine {
+    state: State,
+    dirty: Dirty,
+}
+
+/// What one batch came to, before it is durable.
+#[derive(Debug)]
+pub struct Step<T> {
+    pub batch: Batch,
+    pub answers: Vec<(T, Result<Accepted, Refusal>)>,
+    /// When to step again if nothing comes in.
+    pub wake_at: Option<Millis>,
+    pub now: Millis,
+    draft: Draft,
+    dirty: Dirty,
+}
+
+impl Machine {
+    /// After a start everything is looked at.
+    pub fn new(state: State) -> Self {
+        let dirty = Dirty::all(&state);
+        Self { state, dirty }
+    }
+
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Every effect that is wanted now: read once at the start.
+    pub fn effects(&self) -> Vec<Effect> {
+        effects::all(&self.state)
+    }
+
+    pub fn step<T>(&self, inputs: Vec<Input<T>>, wall: Millis) -> Step<T> {
+        let now = wall.max(self.state.now);
+        let mut draft = Draft::new(self.state.clone());
+        let mut dirty = self.dirty.clone();
+        let mut batch = Batch::default();
+        let mut answers = Vec::with_capacity(inputs.len());
+        for input in inputs {
+            let answer = match decide(&draft.state, input.command, now) {
+                Ok(events) => {
+                    for event in &events {
+                        draft.emit(now, event.clone());
+                        batch.entries.push(Entry {
+                            at: now,
+                            actor: input.actor.clone(),
+                            event: event.clone(),
+                        });
+                    }
+                    if !events.is_empty() {
+                        batch.documents.extend(input.documents);
+                    }
+                    Ok(Accepted { events })
+                }
+                Err(refusal) => Err(refusal),
+            };
+            answers.push((input.ticket, answer));
+        }
+        let decided = draft.events.len();
+        let wake_at = plan_into(&mut draft, &mut dirty, now);
+        let planner: Arc<str> = PLANNER.into();
+        let planned = draft.events[decided..].iter();
+        batch.entries.extend(planned.map(|event: &Event| Entry {
+            at: now,
+            actor: planner.clone(),
+            event: event.clone(),
+        }));
+        Step { batch, answers, wake_at, now, draft, dirty }
+    }
+
+    /// The step is durable: it becomes the state. Returns what is wanted of the world now.
+    pub fn commit<T>(&mut self, step: Step<T>) -> (Vec<(T, Result<Accepted, Refusal>)>, Vec<Effect>) {
+        let effects = effects::of_nodes(&step.draft.state, &step.draft.touched.nodes);
+        self.state = step.draft.state;
+        self.dirty = step.dirty;
+        (step.answers, effects)
+    }
+}

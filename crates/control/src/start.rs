@@ -1,0 +1,178 @@
+//! Bringing the control plane up: load, publish, find the nodes again, then act.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use arc_swap::ArcSwap;
+use neap_core::command::Report;
+use neap_core::node::NodeState;
+use neap_core::settings::Settings;
+use neap_core::{Command, NodeId, State};
+use neap_ledger::{Ledger, Opened, Options};
+use neap_providers::{News, Provider};
+use neap_storage::joblog::JobLogs;
+use neap_storage::sas::SasKey;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::watch;
+
+use crate::dispatch::Dispatch;
+use crate::handle::{Handle, Inner};
+use crate::machine::Machine;
+use crate::orders::{AttemptOrders, OrderSettings};
+use crate::sessions::{Gate, Sessions, take_in};
+use crate::writer::{Message, Writer};
+use crate::{clock, limits};
+
+/// Everything the control plane is made of.
+#[derive(Debug)]
+pub struct ControlParts {
+    pub settings: Settings,
+    pub release: Arc<str>,
+    pub provider: Arc<dyn Provider>,
+    pub news: UnboundedReceiver<News>,
+    pub gate: Gate,
+    pub logs: JobLogs,
+    pub orders: OrderSettings,
+    pub sas: SasKey,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("{0}")]
+    Ledger(#[from] neap_ledger::Error),
+    #[error("the nodes of this installation cannot be listed: {0}")]
+    Provider(#[from] neap_providers::Error),
+    #[error("the first record could not be written: {0}")]
+    FirstRecord(neap_core::Refusal),
+    #[error("the writer's thread could not be started: {0}")]
+    Thread(std::io::Error),
+}
+
+/// A running control plane.
+#[derive(Debug)]
+pub struct Control {
+    pub handle: Handle,
+    pub sessions: Arc<Sessions>,
+    writer: Option<std::thread::JoinHandle<()>>,
+}
+
+/// Opens the ledger alone, so that a damaged or busy folder is refused before anything else is made.
+pub fn open_ledger(dir: &Path, lock: &Path) -> Result<Opened, StartError> {
+    let options = Options { lock: Some(lock.to_owned()), ..Options::default() };
+    Ok(Ledger::open(dir, options)?)
+}
+
+/// Starts the writer, finds the nodes again, and hands out what is wanted.
+pub async fn start(opened: Opened, parts: ControlParts) -> Result<Control, StartError> {
+    for warning in &opened.warnings {
+        tracing::warn!("{warning}");
+    }
+    tracing::info!(seq = opened.head.seq, replayed = opened.replayed, "ledger is open");
+    let (door, messages) = std::sync::mpsc::channel();
+    let (effects, wanted) = unbounded_channel();
+    let inner = Arc::new(Inner {
+        door,
+        published: ArcSwap::from_pointee(opened.state.clone()),
+        changes: watch::Sender::new(opened.head.seq),
+        reader: opened.ledger.reader(),
+        shutdown: watch::Sender::new(None),
+    });
+    let handle = Handle { inner: inner.clone() };
+    let orders =
+        AttemptOrders { settings: Arc::new(parts.orders), sas: parts.sas, reader: handle.reader().clone() };
+    let sessions = Arc::new(Sessions::new(handle.clone(), parts.gate, parts.logs, orders));
+    let dispatch = Dispatch {
+        sessions: sessions.clone(),
+        provider: parts.provider,
+        busy: Arc::new(Mutex::new(BTreeSet::new())),
+    };
+
+    let found = dispatch.provider.list().await?;
+    let machine = Machine::new(opened.state);
+    // After a restart every lease counts as granted now.
+    grant_leases(&sessions, machine.state());
+    let writer = Writer { machine, ledger: opened.ledger, messages, inner, effects };
+    let writer = std::thread::Builder::new()
+        .name("neap-writer".into())
+        .spawn(move || writer.run())
+        .map_err(StartError::Thread)?;
+
+    let first = Command::Start { release: parts.release, settings: parts.settings };
+    handle.submit("neap", first, Vec::new()).await.map_err(StartError::FirstRecord)?;
+    repair(&dispatch, &found).await;
+    dispatch.hand_out(&neap_core::effects::all(&handle.state()));
+
+    tokio::spawn(dispatch.clone().run(wanted));
+    tokio::spawn(dispatch.clone().listen(parts.news));
+    tokio::spawn(dispatch.mind_leases());
+    Ok(Control { handle, sessions, writer: Some(writer) })
+}
+
+fn grant_leases(sessions: &Sessions, state: &State) {
+    for node in state.nodes.values().filter(|n| n.state == NodeState::Ready) {
+        sessions.heard(node.id);
+    }
+}
+
+/// What the provider has against what the state says. Only nodes of this installation are ever touched.
+async fn repair(dispatch: &Dispatch, found: &[neap_providers::Found]) {
+    let handle = &dispatch.sessions.handle;
+    let state = handle.state();
+    let alive: BTreeSet<NodeId> = found.iter().filter(|f| f.alive).map(|f| f.node).collect();
+    for orphan in found.iter().filter(|f| !state.nodes.contains_key(&f.node)) {
+        tracing::warn!(node = %orphan.node, "a node nobody knows is removed");
+        if let Err(error) = dispatch.provider.remove(orphan.node, "nobody knows it".into()).await {
+            tracing::error!(node = %orphan.node, %error, "an unknown node could not be removed");
+        }
+    }
+    for node in state.nodes.values() {
+        let expected = !matches!(
+            node.state,
+            NodeState::Requested { .. } | NodeState::Leaving { .. } | NodeState::Unusable { .. }
+        );
+        if expected && !alive.contains(&node.id) {
+            let reason: Arc<str> = "it was gone when the server came back".into();
+            if let Err(error) = dispatch.provider.remove(node.id, reason.clone()).await {
+                tracing::error!(node = %node.id, %error, "a dead node could not be cleared away");
+                continue;
+            }
+            dispatch.sessions.forget(node.id);
+            let _ =
+                take_in(handle.clone(), Command::Report(Report::NodeGone { node: node.id, reason })).await;
+        }
+    }
+}
+
+impl Control {
+    /// Places nothing more, waits for attempts within the grace, and for every node to be gone. Says what is left.
+    pub async fn drain(&self, grace_ms: u64) -> usize {
+        let deadline = clock::wall().plus(grace_ms);
+        if let Err(refusal) = self.handle.submit("neap", Command::Drain { deadline }, Vec::new()).await {
+            tracing::error!(%refusal, "the drain could not be recorded");
+            return self.handle.state().nodes.len();
+        }
+        let mut changes = self.handle.changes();
+        let empty = async {
+            while !self.handle.state().nodes.is_empty() {
+                if changes.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        let patience = std::time::Duration::from_millis(grace_ms + limits::SHUTDOWN_MARGIN_MS);
+        let _ = tokio::time::timeout(patience, empty).await;
+        self.handle.state().nodes.len()
+    }
+
+    /// Ends the writer after a last snapshot.
+    pub fn finish(mut self) {
+        let (done, finished) = std::sync::mpsc::channel();
+        if self.handle.inner.door.send(Message::End(done)).is_ok() {
+            let _ = finished.recv();
+        }
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}

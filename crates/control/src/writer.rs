@@ -1,0 +1,141 @@
+//! The writer's thread: wait for inputs or the timer, step, commit, publish, answer, hand effects out.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use neap_core::effects::Effect;
+use neap_core::problem::{Code, Problem};
+use neap_core::{Millis, Refusal};
+use neap_ledger::{Error, Ledger};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::clock;
+use crate::handle::{Inner, Ticket};
+use crate::limits;
+use crate::machine::{Input, Machine};
+
+#[derive(Debug)]
+pub(crate) enum Message {
+    Input(Input<Ticket>),
+    /// Write a snapshot and end; the sender learns when it is done.
+    End(std::sync::mpsc::Sender<()>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub machine: Machine,
+    pub ledger: Ledger,
+    pub messages: Receiver<Message>,
+    pub inner: Arc<Inner>,
+    pub effects: UnboundedSender<Vec<Effect>>,
+}
+
+impl Writer {
+    pub fn run(mut self) {
+        let mut wake_at = Some(Millis(0));
+        loop {
+            let (inputs, end) = self.gather(wake_at);
+            wake_at = self.batch(inputs);
+            if let Some(done) = end {
+                self.finish();
+                let _ = done.send(());
+                return;
+            }
+        }
+    }
+
+    /// Waits for the first input or the timer, then takes what else is there: that is the group of a group commit.
+    fn gather(&self, wake_at: Option<Millis>) -> (Vec<Input<Ticket>>, Option<std::sync::mpsc::Sender<()>>) {
+        let mut inputs = Vec::new();
+        let first = match wake_at {
+            Some(at) => match self.messages.recv_timeout(Duration::from_millis(at.since(clock::wall()))) {
+                Ok(message) => Some(message),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return (inputs, Some(std::sync::mpsc::channel().0)),
+            },
+            None => match self.messages.recv() {
+                Ok(message) => Some(message),
+                Err(_) => return (inputs, Some(std::sync::mpsc::channel().0)),
+            },
+        };
+        let mut next = first;
+        while let Some(message) = next {
+            match message {
+                Message::Input(input) => inputs.push(input),
+                Message::End(done) => return (inputs, Some(done)),
+            }
+            if inputs.len() >= limits::BATCH_INPUTS_MAX {
+                break;
+            }
+            next = self.messages.try_recv().ok();
+        }
+        (inputs, None)
+    }
+
+    /// One batch. Returns when to wake.
+    fn batch(&mut self, inputs: Vec<Input<Ticket>>) -> Option<Millis> {
+        let step = self.machine.step(inputs, clock::wall());
+        let wake_at = step.wake_at;
+        if step.batch.entries.is_empty() {
+            answer(self.machine.commit(step).0);
+            return wake_at;
+        }
+        match self.ledger.append(step.now, &step.batch) {
+            Ok(head) => {
+                let (answers, effects) = self.machine.commit(step);
+                self.inner.published.store(Arc::new(self.machine.state().clone()));
+                self.inner.changes.send_replace(head.seq);
+                answer(answers);
+                if !effects.is_empty() {
+                    let _ = self.effects.send(effects);
+                }
+                self.snapshot_if_due();
+                wake_at
+            }
+            Err(error) => {
+                tracing::error!(%error, "a batch could not be written; nothing of it happened");
+                let refusal = refusal_of(&error);
+                answer(step.answers.into_iter().map(|(ticket, _)| (ticket, Err(refusal.clone()))).collect());
+                // What the plan wanted is wanted still.
+                Some(clock::wall().plus(limits::RETRY_COMMIT_MS))
+            }
+        }
+    }
+
+    fn snapshot_if_due(&mut self) {
+        if self.ledger.snapshot_due() {
+            let head = self.ledger.head();
+            if let Err(error) = self.ledger.write_snapshot(self.machine.state(), head) {
+                tracing::warn!(%error, "a snapshot could not be written; the next start replays more");
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        let head = self.ledger.head();
+        let written = self
+            .ledger
+            .write_snapshot(self.machine.state(), head)
+            .and_then(|()| self.ledger.wait_for_snapshot());
+        if let Err(error) = written {
+            tracing::warn!(%error, "the last snapshot could not be written; the next start replays more");
+        }
+    }
+}
+
+fn answer(answers: Vec<(Ticket, Result<crate::Accepted, Refusal>)>) {
+    for (ticket, answer) in answers {
+        // Whoever asked may have gone; what was decided stands.
+        let _ = ticket.send(answer);
+    }
+}
+
+fn refusal_of(error: &Error) -> Refusal {
+    let code = match error {
+        Error::Full { .. } => Code::StorageFull,
+        Error::ReadOnly { .. } => Code::LedgerReadOnly,
+        _ => Code::InternalError,
+    };
+    Problem::new(code, format!("Nothing was changed: {error}.")).into()
+}

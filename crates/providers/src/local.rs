@@ -1,0 +1,230 @@
+//! Nodes on this machine: each is a `neap agent` process in its own session, folder and cgroup, so that it lives on
+//! when the server dies.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use neap_agent::NodeConfig;
+use neap_core::{Capacity, NodeId};
+use neap_sandbox::{Detached, ProcessWatch};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::{Answer, Error, Found, News, NodeOrder, Provider};
+
+/// The file in a node's folder that says which process its agent is (written by the sandbox).
+const AGENT_FILE: &str = "agent.process.json";
+
+#[derive(Clone, Debug)]
+pub struct LocalSettings {
+    /// This very program.
+    pub program: PathBuf,
+    /// `<data>/nodes`
+    pub nodes: PathBuf,
+    /// `<data>/node-logs`
+    pub logs: PathBuf,
+    /// Never shown to attempts.
+    pub hide: Vec<PathBuf>,
+    pub installation: String,
+    /// `host:port` that agents dial, and the name in its certificate.
+    pub server: String,
+    pub server_name: String,
+    pub ca_pem: PathBuf,
+    /// What this machine has.
+    pub machine: Capacity,
+}
+
+#[derive(Clone, Debug)]
+pub struct LocalProvider {
+    settings: Arc<LocalSettings>,
+    news: UnboundedSender<News>,
+    /// Nodes whose end somebody already waits for.
+    watched: Arc<Mutex<BTreeSet<NodeId>>>,
+}
+
+impl LocalProvider {
+    pub fn new(settings: LocalSettings, news: UnboundedSender<News>) -> io::Result<Self> {
+        for folder in [&settings.nodes, &settings.logs] {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        }
+        Ok(Self { settings: Arc::new(settings), news, watched: Arc::default() })
+    }
+
+    /// Waits for the agent's end, then makes sure that nothing of the node is left, and says so.
+    fn watch(&self, node: NodeId, process: Detached) -> Result<(), Error> {
+        let watched = || self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        if !watched().insert(node) {
+            return Ok(());
+        }
+        let watch = ProcessWatch::open(process).map_err(|source| Error::Sandbox { node, source })?;
+        let (settings, news, all) = (self.settings.clone(), self.news.clone(), self.watched.clone());
+        tokio::spawn(async move {
+            if let Some(watch) = watch {
+                #[allow(
+                    deprecated,
+                    reason = "the watch owns its descriptor for as long as it lives, which is all `register` asks"
+                )]
+                let registered = AsyncFd::new(watch);
+                match registered {
+                    Ok(fd) => {
+                        let _ = fd.readable().await;
+                        fd.get_ref().reap();
+                    }
+                    Err(error) => tracing::error!(%node, %error, "cannot watch the node's agent"),
+                }
+            }
+            // Removal by order forgets the watch first: then the end is no news.
+            let unasked = all.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
+            if !unasked {
+                return;
+            }
+            let fenced = tokio::task::spawn_blocking(move || fence(&settings, node)).await;
+            match fenced {
+                Ok(Ok(())) => {
+                    let _ = news.send(News::Ended { node, reason: "its agent ended".into() });
+                }
+                Ok(Err(error)) => {
+                    tracing::error!(%node, %error, "a dead node's processes could not be ended")
+                }
+                Err(error) => tracing::error!(%node, %error, "fencing a dead node was interrupted"),
+            }
+        });
+        Ok(())
+    }
+}
+
+impl Provider for LocalProvider {
+    fn create(&self, order: NodeOrder) -> Answer<'_, ()> {
+        let settings = self.settings.clone();
+        Box::pin(async move {
+            let node = order.node;
+            let process = blocking(move || launch(&settings, &order)).await?;
+            self.watch(node, process)
+        })
+    }
+
+    fn remove(&self, node: NodeId, reason: Arc<str>) -> Answer<'_, ()> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
+        let settings = self.settings.clone();
+        Box::pin(blocking(move || {
+            fence(&settings, node)?;
+            note(&settings, node, &format!("removed: {reason}"));
+            remove_folder(&folder(&settings, node), node)
+        }))
+    }
+
+    fn list(&self) -> Answer<'_, Vec<Found>> {
+        let settings = self.settings.clone();
+        Box::pin(async move {
+            let nodes = blocking(move || read_nodes(&settings.nodes)).await?;
+            let mut found = Vec::with_capacity(nodes.len());
+            for (node, process) in nodes {
+                let alive = process.is_some_and(neap_sandbox::is_alive);
+                if let Some(process) = process.filter(|_| alive) {
+                    self.watch(node, process)?;
+                }
+                found.push(Found { node, alive });
+            }
+            Ok(found)
+        })
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    tokio::task::spawn_blocking(work).await.unwrap_or(Err(Error::Interrupted))
+}
+
+fn folder(settings: &LocalSettings, node: NodeId) -> PathBuf {
+    settings.nodes.join(node.to_string())
+}
+
+fn log_file(settings: &LocalSettings, node: NodeId) -> PathBuf {
+    settings.logs.join(format!("{node}.log"))
+}
+
+/// Starts the agent, unless it already runs.
+fn launch(settings: &LocalSettings, order: &NodeOrder) -> Result<Detached, Error> {
+    let node = order.node;
+    let files = |doing| move |source| Error::Files { doing, node, source };
+    let folder = folder(settings, node);
+    if let Some(running) = recorded_agent(&folder).filter(|process| neap_sandbox::is_alive(*process)) {
+        return Ok(running);
+    }
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(files("making the folder"))?;
+    let given = order.nominal.min(settings.machine);
+    let config = NodeConfig {
+        node: node.0,
+        installation: settings.installation.clone(),
+        server: settings.server.clone(),
+        server_name: settings.server_name.clone(),
+        ca_pem_path: settings.ca_pem.clone(),
+        join_token: order.join_token.clone(),
+        cpus_milli: given.cpus_milli,
+        memory_mb: given.memory_mb,
+        gpus: given.gpus,
+        hide_paths: settings.hide.clone(),
+        work_dir: folder.clone(),
+    };
+    let text = serde_json::to_vec_pretty(&config).map_err(|e| files("writing node.json")(e.into()))?;
+    write_private(&folder.join("node.json"), &text).map_err(files("writing node.json"))?;
+    note(settings, node, &format!("starting: size gives {}, this machine gives {given}", order.nominal));
+    let dir = folder.to_string_lossy();
+    neap_sandbox::spawn_detached(
+        &settings.program,
+        &["agent", "--dir", &dir],
+        &settings.installation,
+        node.0,
+        &folder,
+        &log_file(settings, node),
+    )
+    .map_err(|source| Error::Sandbox { node, source })
+}
+
+fn fence(settings: &LocalSettings, node: NodeId) -> Result<(), Error> {
+    neap_sandbox::fence_node(&settings.installation, node.0, &folder(settings, node))
+        .map_err(|source| Error::Sandbox { node, source })
+}
+
+/// A line of the server's in the node's boot log, which is kept when the node is gone.
+fn note(settings: &LocalSettings, node: NodeId, line: &str) {
+    let file = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(log_file(settings, node));
+    if let Ok(mut file) = file {
+        let _ = writeln!(file, "server: {line}");
+    }
+}
+
+fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(bytes)
+}
+
+fn remove_folder(folder: &Path, node: NodeId) -> Result<(), Error> {
+    match fs::remove_dir_all(folder) {
+        Ok(()) => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(Error::Files { doing: "removing the folder", node, source }),
+    }
+}
+
+fn recorded_agent(folder: &Path) -> Option<Detached> {
+    serde_json::from_slice(&fs::read(folder.join(AGENT_FILE)).ok()?).ok()
+}
+
+fn read_nodes(nodes: &Path) -> Result<Vec<(NodeId, Option<Detached>)>, Error> {
+    let failed = |source| Error::List { folder: nodes.display().to_string(), source };
+    let mut found = Vec::new();
+    for entry in fs::read_dir(nodes).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
+            found.push((NodeId(id), recorded_agent(&entry.path())));
+        }
+    }
+    found.sort_by_key(|(node, _)| *node);
+    Ok(found)
+}

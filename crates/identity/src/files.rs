@@ -68,6 +68,8 @@ pub(crate) fn read_text(path: &Path, expected: &'static str) -> Result<Option<St
     }
 }
 
+// It is handed errors at the end of their way.
+#[allow(clippy::needless_pass_by_value)]
 pub(crate) fn damaged(path: &Path, expected: &'static str, detail: impl ToString) -> Error {
     Error::Damaged { path: path.to_owned(), expected, detail: detail.to_string() }
 }

@@ -42,6 +42,8 @@ impl Store {
     }
 
     /// Keeps a block for a later list. The same id again replaces the block.
+    // By value: an upload that became a block can be nothing else any more.
+    #[allow(clippy::needless_pass_by_value)]
     pub fn stage_block(&self, address: &BlobAddress, id: &str, upload: Upload) -> Result<()> {
         let file = block_file(id)?;
         if !self.container_exists(address.account(), address.container())? {

@@ -142,6 +142,8 @@ impl Store {
 
     /// Puts an upload in the place of the blob, if the condition holds. Atomic and durable: after
     /// an error, or a crash, the blob is as it was.
+    // By value: an upload that became a blob can be nothing else any more.
+    #[allow(clippy::needless_pass_by_value)]
     pub fn put(
         &self,
         address: &BlobAddress,

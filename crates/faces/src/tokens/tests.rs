@@ -12,6 +12,8 @@ use super::{Holder, TokenFace, router};
 
 const NOW: i64 = 1_800_000_000;
 
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
 fn face() -> TokenFace {
     let folder = tempfile::tempdir().unwrap();
     TokenFace {
@@ -23,7 +25,7 @@ fn face() -> TokenFace {
     }
 }
 
-async fn send(face: &TokenFace, method: &str, path: &str, headers: &[(&str, &str)]) -> (StatusCode, Value) {
+async fn send(face: &TokenFace, method: &str, path: &str, headers: Headers<'_>) -> (StatusCode, Value) {
     let mut request = Request::builder().method(method).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -42,7 +44,7 @@ async fn each_protocol_gives_a_token_for_exactly_what_was_asked() {
     let app = "/msi/token?api-version=2019-08-01&resource=https%3A%2F%2Fml.azure.local";
     let old = "/msi/token?resource=https://ml.azure.local&api-version=2017-09-01";
     let imds = "/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Fml.azure.local";
-    let cases: [(&str, &[(&str, &str)]); 3] = [
+    let cases: [(&str, Headers<'_>); 3] = [
         (app, &[("x-identity-header", secret)]),
         (old, &[("secret", secret)]),
         (imds, &[("metadata", "true"), ("x-identity-header", secret)]),
@@ -66,7 +68,7 @@ async fn without_the_secret_there_is_no_token() {
     let secret = face.secret.reveal();
     let wrong = IdentitySecret::generate().unwrap();
     let path = "/msi/token?resource=x";
-    let cases: [(&str, &[(&str, &str)], u16, &str); 6] = [
+    let cases: [(&str, Headers<'_>, u16, &str); 6] = [
         (path, &[], 401, "unauthorized"),
         (path, &[("x-identity-header", "")], 401, "unauthorized"),
         (path, &[("x-identity-header", wrong.reveal())], 401, "unauthorized"),

@@ -28,7 +28,11 @@ impl Session {
         let printer = Printer::new(global, &settings)?;
         let connection = Connection::find(&data_folder(global.data.as_deref())?)?;
         let pick = |flag: &Option<String>, key: &str, fallback: &str| {
-            let chosen = flag.as_deref().or_else(|| settings.default_of(key)).unwrap_or(fallback);
+            let chosen = flag
+                .as_deref()
+                .filter(|flag| !flag.is_empty())
+                .or_else(|| settings.default_of(key))
+                .unwrap_or(fallback);
             chosen.to_owned()
         };
         let scope = Scope {

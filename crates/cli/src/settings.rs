@@ -58,7 +58,7 @@ fn settings_file() -> Option<PathBuf> {
 
 /// The data folder: what was given, else the user's own.
 pub fn data_folder(given: Option<&Path>) -> Outcome<PathBuf> {
-    if let Some(given) = given {
+    if let Some(given) = given.filter(|given| !given.as_os_str().is_empty()) {
         return Ok(given.to_owned());
     }
     xdg("XDG_DATA_HOME", ".local/share").map(|folder| folder.join("neap")).ok_or_else(|| {

@@ -134,7 +134,7 @@ pub fn job_request(
             }
             Ok(None) => uploads.push(Upload {
                 kind: UploadKind::Code,
-                path: submission.folder.join(code.strip_prefix("file:").unwrap_or(code)),
+                path: below(submission.folder, code.strip_prefix("file:").unwrap_or(code)),
             }),
             Err(message) => checker.problem("code", message),
         }
@@ -168,7 +168,7 @@ pub fn job_request(
             }
             Ok(InputPlan::Upload(body, path)) => {
                 inputs.insert(input.clone(), body);
-                let path = submission.folder.join(path);
+                let path = below(submission.folder, &path);
                 uploads.push(Upload { kind: UploadKind::Input { name: input.clone() }, path });
             }
             Err(message) => checker.problem(&format!("inputs.{input}"), message),
@@ -209,6 +209,11 @@ pub fn job_request(
         }
         _ => Err(Error::Problems(checker.problems)),
     }
+}
+
+/// A path of the file, counted from its folder, without the `./` that people write.
+fn below(folder: &Path, path: &str) -> PathBuf {
+    folder.join(path).components().collect()
 }
 
 fn refuse_other_types(spec: &Value) -> Result<(), Error> {

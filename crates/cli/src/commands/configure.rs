@@ -47,7 +47,7 @@ pub fn run(args: &ConfigureArgs, global: &Global, terminal: &Terminal) -> Outcom
                 wrong.push(match neap_spec::nearest(key, DEFAULT_KEYS.iter().map(|(known, _)| *known)) {
                     Some(near) => format!("{key}: unknown; did you mean `{near}`?"),
                     None => format!("{key}: unknown"),
-                })
+                });
             }
             None => wrong.push(format!("{assignment}: write it as key=value")),
         }

@@ -100,16 +100,16 @@ pub fn yaml(value: &Value) -> Outcome<String> {
 
 /// Writes to stdout. A reader that went away (`| head`) is no failure.
 pub fn emit(text: &str) -> Outcome<()> {
-    emit_bytes(text.as_bytes())
+    emit_bytes(text.as_bytes()).map(|_| ())
 }
 
-pub fn emit_bytes(bytes: &[u8]) -> Outcome<()> {
+/// Writes to stdout; false if nobody reads it any more.
+pub fn emit_bytes(bytes: &[u8]) -> Outcome<bool> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::failed(format!("cannot write the answer: {error}")))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::failed(format!("cannot write the answer: {error}"))),
     }
 }
 
@@ -134,7 +134,7 @@ mod tests {
         check(&rows, Format::Tsv, "one\t\tTrue\tNone\nseven\t\tFalse\ty\n");
         check(&rows, Format::Table, "Name    Nodes\n------  -------\none     1\nseven   22\n");
         check(&rows[0], Format::Table, "Name    Nodes\n------  -------\none     1\n");
-        check(&json!({"b": 1, "a": [1, "x: y"]}), Format::Yaml, "b: 1\na:\n- 1\n- 'x: y'\n");
+        check(&json!({"b": 1, "a": [1, "x: y"]}), Format::Yaml, "b: 1\na:\n- 1\n- \"x: y\"\n");
         check(&json!({"b": 1}), Format::Json, "{\n  \"b\": 1\n}\n");
         check(&json!({"b": 1}), Format::Jsonc, "{\n  \"b\": 1\n}\n");
         check(&json!("text"), Format::Tsv, "text\n");

@@ -50,7 +50,7 @@ fn named_keys(ast: &Ast, order: &mut Vec<String>) {
         }
         Ast::Condition { then, .. } => named_keys(then, order),
         Ast::Flatten { node, .. } | Ast::ObjectValues { node, .. } | Ast::Not { node, .. } => {
-            named_keys(node, order)
+            named_keys(node, order);
         }
         Ast::Function { args, .. } => args.iter().for_each(|argument| named_keys(argument, order)),
         _ => {}

@@ -47,6 +47,7 @@ fn unescape(text: &str) -> String {
         .replace("&quot;", "\"")
         .replace("&apos;", "'")
         .replace("&#39;", "'")
+        .replace("&#13;", "\r")
         .replace("&amp;", "&")
 }
 

@@ -16,14 +16,9 @@ use std::io::BufRead;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Declares a cluster from a YAML file, from flags, or from both: flags win over the file, --set wins over \
-                  flags. A cluster that exists under the name is changed where it may change (min, max, idle time, tags, \
-                  description, identity), and the rest is refused.",
-    after_help = "Examples:\n  neap compute create -f cluster.yml\n  \
+#[command(after_help = "Examples:\n  neap compute create -f cluster.yml\n  \
                   neap compute create -n cpu -t amlcompute --size Standard_DS3_v2 --max-instances 4\n  \
-                  neap compute create -f cluster.yml -n other --set idle_time_before_scale_down=0"
-)]
+                  neap compute create -f cluster.yml -n other --set idle_time_before_scale_down=0")]
 pub struct CreateArgs {
     /// YAML file with the specification
     #[arg(long, short = 'f', value_name = "FILE")]
@@ -106,14 +101,9 @@ struct ScaleArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Changes a cluster: minimum, maximum, idle time, tags, description and identity. What cannot change \
-                  (size, tier, location, network, SSH) is refused in words. A lower maximum takes idle nodes at once and \
-                  busy ones when their job ends.",
-    after_help = "Examples:\n  neap compute update -n cpu --max-instances 8\n  \
+#[command(after_help = "Examples:\n  neap compute update -n cpu --max-instances 8\n  \
                   neap compute update -n cpu --min-instances 0 -d 0\n  \
-                  neap compute update -n cpu --set description=\"night runs\" tags.team=vision"
-)]
+                  neap compute update -n cpu --set description=\"night runs\" tags.team=vision")]
 pub struct UpdateArgs {
     /// Name of the cluster
     #[arg(long, short = 'n')]
@@ -134,7 +124,7 @@ pub struct UpdateArgs {
 pub fn create(args: &CreateArgs, global: &Global, terminal: &Terminal) -> Outcome<()> {
     let document = specification(args, terminal)?;
     // What is wrong with the file is said before any server is asked.
-    compute_request(&document, &anywhere())?;
+    compute_request(&document, &anywhere()).map_err(|error| named(args, error))?;
     let session = Session::open(global, terminal)?;
     block_on(put(&document, &session, args.scale.no_wait, "creating"))
 }
@@ -186,11 +176,7 @@ fn specification(args: &CreateArgs, terminal: &Terminal) -> Outcome<Document> {
         Some(path) => {
             let text = std::fs::read_to_string(path)
                 .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
-            Document::parse(&text).map_err(|error| {
-                let mut failure = Failure::from(error);
-                failure.message = format!("{}: {}", path.display(), failure.message);
-                failure
-            })?
+            Document::parse(&text).map_err(|error| named(args, error))?
         }
         None => {
             if args.name.is_none() || args.kind.is_none() {
@@ -231,6 +217,15 @@ fn specification(args: &CreateArgs, terminal: &Terminal) -> Outcome<Document> {
     }
     args.scale.apply(&mut document, false)?;
     Ok(document)
+}
+
+/// A problem of the specification, with the file it is in.
+fn named(args: &CreateArgs, error: neap_spec::Error) -> Failure {
+    let mut failure = Failure::from(error);
+    if let Some(file) = &args.file {
+        failure.message = format!("{}: {}", file.display(), failure.message);
+    }
+    failure
 }
 
 /// The password, from where nobody else can read it if the user chose so.

@@ -10,8 +10,6 @@ use serde_json::Value;
 
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Deletes a cluster: its unfinished jobs are canceled with the reason, its nodes are removed, and its name \
-                  and quota are released. It asks first, naming what would be lost, unless --yes is given.",
     after_help = "Examples:\n  neap compute delete -n cpu-cluster\n  neap compute delete -n cpu-cluster --yes --no-wait"
 )]
 pub struct DeleteArgs {

@@ -16,14 +16,24 @@ use std::process::ExitCode;
 #[derive(Debug, Subcommand)]
 pub enum ComputeCommand {
     /// Declare a cluster, or change one that exists
+    ///
+    /// The specification comes from a YAML file, from flags, or from both: flags win over the file, --set wins over
+    /// flags. A cluster that exists under the name is changed where it may change (min, max, idle time, tags,
+    /// description, identity), and the rest is refused.
     Create(Box<change::CreateArgs>),
     /// Show a cluster
     Show(NameArgs),
     /// List clusters
     List(show::ListArgs),
     /// Change a cluster
+    ///
+    /// Minimum, maximum, idle time, tags, description and identity can change. What cannot (size, tier, location,
+    /// network, SSH) is refused in words. A lower maximum takes idle nodes at once and busy ones when their job ends.
     Update(Box<change::UpdateArgs>),
     /// Delete a cluster, its nodes and its unfinished jobs
+    ///
+    /// Unfinished jobs are canceled with the reason, nodes are removed, name and quota are released. It asks first,
+    /// naming what would be lost, unless --yes is given.
     Delete(delete::DeleteArgs),
     /// List the nodes of a cluster, with state, reason and job
     ListNodes(show::NodesArgs),
@@ -84,25 +94,25 @@ pub fn run(command: ComputeCommand, global: &Global, terminal: &Terminal) -> Out
         ComputeCommand::Create(args) => change::create(&args, global, terminal)?,
         ComputeCommand::Update(args) => change::update(&args, global, terminal)?,
         ComputeCommand::Show(args) => {
-            with(global, terminal, async |session| show::show(&args, session).await)?
+            with(global, terminal, async |session| show::show(&args, session).await)?;
         }
         ComputeCommand::List(args) => {
-            with(global, terminal, async |session| show::list(&args, session).await)?
+            with(global, terminal, async |session| show::list(&args, session).await)?;
         }
         ComputeCommand::Delete(args) => {
-            with(global, terminal, async |session| delete::run(&args, session).await)?
+            with(global, terminal, async |session| delete::run(&args, session).await)?;
         }
         ComputeCommand::ListNodes(args) => {
-            with(global, terminal, async |session| show::nodes(&args, session).await)?
+            with(global, terminal, async |session| show::nodes(&args, session).await)?;
         }
         ComputeCommand::ListSizes(args) => {
-            with(global, terminal, async |session| show::sizes(&args, session).await)?
+            with(global, terminal, async |session| show::sizes(&args, session).await)?;
         }
         ComputeCommand::ListUsage(args) => {
-            with(global, terminal, async |session| show::usage(&args, session).await)?
+            with(global, terminal, async |session| show::usage(&args, session).await)?;
         }
         ComputeCommand::NodeLog(args) => {
-            with(global, terminal, async |session| show::node_log(&args, session).await)?
+            with(global, terminal, async |session| show::node_log(&args, session).await)?;
         }
         ComputeCommand::Attach(refused) => return refuse("attach", &refused),
         ComputeCommand::Detach(refused) => return refuse("detach", &refused),

@@ -164,7 +164,9 @@ pub async fn node_log(args: &NodeLogArgs, session: &Session) -> Outcome<()> {
     while let Some(chunk) = bytes.next().await {
         let chunk =
             chunk.map_err(|error| crate::failure::Failure::failed(format!("the log broke off: {error}")))?;
-        emit_bytes(&chunk)?;
+        if !emit_bytes(&chunk)? {
+            break;
+        }
     }
     Ok(())
 }

@@ -20,14 +20,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Submits a command job from a YAML file. The code folder and local inputs are uploaded first; a snapshot \
-                  that the server has already is not sent again. Files named by .amlignore (else .gitignore) in the folder, \
-                  and .git and __pycache__, stay here. Relative paths count from the YAML file.",
-    after_help = "Examples:\n  neap job create -f job.yml\n  neap job create -f job.yml --stream\n  \
+#[command(after_help = "Examples:\n  neap job create -f job.yml\n  neap job create -f job.yml --stream\n  \
                   neap job create -f job.yml -n run-7 --set inputs.epochs=3 compute=azureml:gpu-cluster\n  \
-                  name=$(neap job create -f job.yml --query name -o tsv)"
-)]
+                  name=$(neap job create -f job.yml --query name -o tsv)")]
 pub struct CreateArgs {
     /// YAML file with the job
     #[arg(long, short = 'f', value_name = "FILE")]
@@ -92,10 +87,7 @@ fn document(args: &CreateArgs) -> Outcome<Document> {
 }
 
 fn plan(args: &CreateArgs, document: &Document, scope: &Scope, name: &str) -> Outcome<JobRequest> {
-    let folder = match args.file.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
+    let folder = args.file.parent().unwrap_or(Path::new(""));
     let here = std::env::current_dir().unwrap_or_default();
     let experiment = here.file_name().map_or_else(|| "Default".into(), |name| name.to_string_lossy());
     let submission = Submission { scope, folder, name, experiment: &experiment };

@@ -10,8 +10,6 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Downloads what a job left: its logs and default artifacts to DIR/artifacts, its named outputs to \
-                  DIR/named-outputs/NAME.",
     after_help = "Examples:\n  neap job download -n run-7\n  neap job download -n run-7 --all -p results\n  \
                   neap job download -n run-7 --output-name model"
 )]

@@ -21,6 +21,10 @@ use std::process::ExitCode;
 #[derive(Debug, Subcommand)]
 pub enum JobCommand {
     /// Submit a job
+    ///
+    /// The code folder and local inputs are uploaded first; a snapshot that the server has already is not sent again.
+    /// Files named by .amlignore (else .gitignore) in the folder, and .git and __pycache__, stay here. Relative paths
+    /// count from the YAML file.
     Create(create::CreateArgs),
     /// Show a job
     Show(ShowArgs),
@@ -31,6 +35,8 @@ pub enum JobCommand {
     /// Cancel a job
     Cancel(NameArgs),
     /// Download the logs and outputs of a job
+    ///
+    /// Logs and default artifacts go to DIR/artifacts, named outputs to DIR/named-outputs/NAME.
     Download(download::DownloadArgs),
     /// Change the tags, description or display name of a job
     Update(edit::UpdateArgs),

@@ -32,7 +32,9 @@ pub async fn follow(name: &str, session: &Session) -> Outcome<ExitCode> {
             patience = RESTART_PATIENCE;
         }
         let job = match followed {
-            Ok(()) => super::get(session, name).await,
+            // Whoever read the log has gone, and with them the reason to follow it.
+            Ok(false) => return Ok(ExitCode::SUCCESS),
+            Ok(true) => super::get(session, name).await,
             Err(failure) => Err(failure),
         };
         match job {
@@ -47,17 +49,19 @@ pub async fn follow(name: &str, session: &Session) -> Outcome<ExitCode> {
     }
 }
 
-async fn follow_once(name: &str, session: &Session, offset: &mut u64) -> Outcome<()> {
+async fn follow_once(name: &str, session: &Session, offset: &mut u64) -> Outcome<bool> {
     let path = session.own_path(&format!("jobs/{}/log?offset={offset}&follow=true", segment(name)));
     let response = session.client.open(Method::GET, &path, None).await?;
     let mut bytes = response.bytes_stream();
     while let Some(chunk) = bytes.next().await {
         let chunk =
             chunk.map_err(|error| Failure::new(Exit::Unreachable, format!("the log broke off: {error}")))?;
-        emit_bytes(&chunk)?;
+        if !emit_bytes(&chunk)? {
+            return Ok(false);
+        }
         *offset += chunk.len() as u64;
     }
-    Ok(())
+    Ok(true)
 }
 
 fn status(job: &Value) -> &str {

@@ -20,6 +20,7 @@ use neap_ledger::{Batch, Document, Entry, Error, Ledger, Options};
 const NODE: Capacity = Capacity { cpus_milli: 4_000, memory_mb: 14_336, gpus: 0 };
 
 /// Jobs one after the other on one node, five events each.
+#[derive(Default)]
 struct Work {
     state: State,
     events: u64,
@@ -118,38 +119,44 @@ fn main() -> Result<(), Error> {
 }
 
 fn measure(dir: &Path) -> Result<(), Error> {
-    let mut opened = Ledger::open(dir, Options::default())?;
-    let mut work = Work { state: opened.state.clone(), events: 0, job: 0 };
     for size in [1, 10, 100, 1000] {
-        let (events, took) = append_for(&mut opened.ledger, &mut work, size, Duration::from_secs(2))?;
+        let mut ledger = Ledger::open(&dir.join(format!("by-{size}")), Options::default())?.ledger;
+        let (events, took) = append_for(&mut ledger, &mut Work::default(), size, Duration::from_secs(2))?;
         let rate = events as f64 / took.as_secs_f64();
         let each = took.as_secs_f64() * 1e6 * size as f64 / events as f64;
         println!("batches of {size:>4}: {rate:>9.0} events/s, {each:>7.0} us per batch");
     }
-    drop(opened);
+    let dir = dir.join("start");
+    let mut work = Work::default();
     for (total, name) in [(100_000, "10^5"), (1_000_000, "10^6")] {
-        let mut opened = Ledger::open(dir, Options::default())?;
+        let mut ledger = Ledger::open(&dir, Options::default())?.ledger;
         while work.events < total {
             let batch = work.batch(1000)?;
-            opened.ledger.append(Millis(0), &batch)?;
-            if opened.ledger.snapshot_due() {
-                let head = opened.ledger.head();
-                opened.ledger.write_snapshot(&work.state, head)?;
+            ledger.append(Millis(0), &batch)?;
+            if ledger.snapshot_due() {
+                let head = ledger.head();
+                ledger.write_snapshot(&work.state, head)?;
             }
         }
-        opened.ledger.wait_for_snapshot()?;
-        drop(opened);
-        let begun = Instant::now();
-        let opened = Ledger::open(dir, Options::default())?;
-        let took = begun.elapsed();
-        println!(
-            "start at {name} events ({}): {:.0} ms, {} replayed, state {}",
-            opened.head.seq,
-            took.as_secs_f64() * 1e3,
-            opened.replayed,
-            if opened.state == work.state { "the same" } else { "DIFFERS" }
-        );
+        ledger.wait_for_snapshot()?;
+        drop(ledger);
+        start(&dir, name, &work.state)?;
+        std::fs::remove_dir_all(dir.join("snapshots")).map_err(|source| Error::Folder {
+            doing: "removing",
+            path: dir.join("snapshots"),
+            source,
+        })?;
+        start(&dir, &format!("{name} without a snapshot"), &work.state)?;
     }
+    Ok(())
+}
+
+fn start(dir: &Path, name: &str, expected: &State) -> Result<(), Error> {
+    let begun = Instant::now();
+    let opened = Ledger::open(dir, Options::default())?;
+    let took = begun.elapsed().as_secs_f64() * 1e3;
+    let same = if opened.state == *expected { "the same" } else { "DIFFERS" };
+    println!("start at {name}: {took:.0} ms, {} replayed, state {same}", opened.replayed);
     Ok(())
 }
 

@@ -35,6 +35,10 @@ pub enum Error {
     #[error("{} has schema version {found}, and this release knows up to {known}; start the newer Neap that wrote it", path.display())]
     NewerSchema { path: PathBuf, found: u32, known: u32 },
 
+    #[error("{} has schema version {found}, and this release works with {known}; start the server once, which brings it \
+         up to date", path.display())]
+    OlderSchema { path: PathBuf, found: u32, known: u32 },
+
     #[error("SQLite was asked for {pragma} = {wanted} on {} and answered {found}; without it writes would not be \
          durable. Use a local file system", path.display())]
     NotDurable { path: PathBuf, pragma: &'static str, wanted: &'static str, found: String },

@@ -70,16 +70,17 @@ pub struct Entry {
 /// Owned by the thread that writes.
 #[derive(Debug)]
 pub struct Ledger {
-    // Fields are dropped in this order: the threads end and the connection closes before the lock is let go.
+    // Fields are dropped in this order: the threads end, then the connections close, the writer's last so that it
+    // carries the write-ahead log over, and only then is the lock let go.
     check: Option<ChainCheck>,
     snapshotter: Snapshotter,
+    reader: Reader,
     connection: Connection,
     path: PathBuf,
     head: Head,
     release: String,
     release_is_noted: bool,
     damage: Damage,
-    reader: Reader,
     _lock: Lock,
 }
 
@@ -173,7 +174,7 @@ impl Ledger {
     }
 
     /// Begins a snapshot of `state`, which must be the one at `head`, on another thread. Waits only if the one before
-    /// is still being written; an error is that one's.
+    /// is still being written. A snapshot that fails is told in the log of the server, and costs only a longer start.
     pub fn write_snapshot(&mut self, state: &State, head: Head) -> Result<(), Error> {
         self.snapshotter.begin(state.clone(), head)
     }

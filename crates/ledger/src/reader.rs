@@ -1,5 +1,5 @@
 //! Questions about what is committed. Each call takes a connection of its own from a small pool and blocks shortly;
-//! none ever waits for the writer, and none can write.
+//! none ever waits for the writer, and none can write. No list is longer than [`limits::LIST_ROWS_MAX`].
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

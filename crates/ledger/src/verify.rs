@@ -105,7 +105,8 @@ pub fn verify(
         let known = schema::STEPS.len() as u32;
         match report.take(version)? {
             None => return Ok(report),
-            Some(found) if found != known => return Err(Error::NewerSchema { path, found, known }),
+            Some(found) if found > known => return Err(Error::NewerSchema { path, found, known }),
+            Some(found) if found < known => return Err(Error::OlderSchema { path, found, known }),
             Some(_) => {}
         }
         let mut check = Check::new(&connection, path, snapshot::folder(dir), options, &mut report)?;
@@ -384,7 +385,12 @@ fn differing_parts(a: &State, b: &State) -> Vec<&'static str> {
         ("settings", a.settings == b.settings),
         ("groups", a.groups == b.groups),
         ("workspaces", a.workspaces == b.workspaces && a.workspace_names == b.workspace_names),
-        ("clusters", a.clusters == b.clusters && a.cluster_names == b.cluster_names),
+        (
+            "clusters",
+            a.clusters == b.clusters
+                && a.cluster_names == b.cluster_names
+                && a.cluster_index == b.cluster_index,
+        ),
         ("nodes", a.nodes == b.nodes),
         ("jobs", a.jobs == b.jobs),
         ("job names", a.job_names == b.job_names),

@@ -58,6 +58,31 @@ proptest! {
     }
 }
 
+/// A byte anywhere in the file: what opens is what was written, and nothing panics.
+#[test]
+fn a_changed_byte_of_the_file_is_refused_or_without_effect() {
+    let dir = tempfile::tempdir().unwrap();
+    let story = write_log(dir.path(), 60);
+    let path = dir.path().join("neap.db");
+    let whole = fs::read(&path).unwrap();
+    let (mut refused, mut harmless) = (0, 0);
+    for at in (0..whole.len()).step_by(whole.len() / 150) {
+        let mut changed = whole.clone();
+        changed[at] ^= 0x55;
+        fs::write(&path, &changed).unwrap();
+        match Ledger::open(dir.path(), Options::default()) {
+            Ok(opened) => {
+                assert!(opened.state == story.state, "byte {at}");
+                harmless += 1;
+            }
+            Err(_) => refused += 1,
+        }
+        fs::write(&path, &changed).unwrap();
+        let _ = verify(dir.path(), VerifyOptions { replay: true }, |_| {});
+    }
+    assert!(refused > 0 && harmless > 0, "{refused} refused, {harmless} harmless");
+}
+
 #[test]
 fn a_missing_record_is_found() {
     let dir = tempfile::tempdir().unwrap();
@@ -208,7 +233,8 @@ fn an_erased_document_leaves_the_chain_valid() {
     story.tell(neap_core::event::DocumentErased { document });
     story.commit(&mut opened.ledger);
     assert_eq!(reader.document(&document).unwrap(), None);
-    drop(opened);
+    drop((reader, opened));
+    assert!(!dir.path().join("neap.db-wal").exists(), "a clean stop carries the write-ahead log over");
     let bytes = fs::read(dir.path().join("neap.db")).unwrap();
     assert!(!bytes.windows(7).any(|w| w == b"command"), "the body is still somewhere in the file");
     let report = verify(dir.path(), VerifyOptions { replay: true }, |_| {}).unwrap();

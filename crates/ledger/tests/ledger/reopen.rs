@@ -17,6 +17,7 @@ proptest! {
     ) {
         let dir = tempfile::tempdir().unwrap();
         let mut story = Story::begin();
+        let mut snapshot_at = 0;
         for (steps, batch_steps, snapshot) in lives {
             let mut opened = open(dir.path());
             for chunk in steps.chunks(batch_steps) {
@@ -26,6 +27,7 @@ proptest! {
             story.commit(&mut opened.ledger);
             if snapshot {
                 let head = opened.ledger.head();
+                snapshot_at = head.seq;
                 opened.ledger.write_snapshot(&story.state, head).unwrap();
                 opened.ledger.wait_for_snapshot().unwrap();
             }
@@ -36,7 +38,7 @@ proptest! {
             prop_assert_eq!(again.head, head);
             prop_assert!(again.state == story.state, "the state differs");
             prop_assert!(again.warnings.is_empty());
-            prop_assert_eq!(again.replayed == 0, snapshot || head.seq == 0);
+            prop_assert_eq!(again.replayed, head.seq - snapshot_at);
             again.ledger.wait_for_check();
             prop_assert_eq!(again.ledger.read_only(), None);
         }
@@ -147,6 +149,37 @@ fn a_refused_batch_changes_nothing_and_the_next_one_goes_in() {
     let again = open(dir.path());
     assert_eq!(again.head.seq, head.seq + 1);
     assert!(again.state == story.state);
+}
+
+/// What a crash leaves: the files as they are, the write-ahead log cut anywhere. Whole batches come back, in order, and
+/// with the whole write-ahead log every one of them.
+#[test]
+fn after_a_crash_whole_batches_are_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut opened = open(dir.path());
+    let mut story = Story::begin();
+    let mut states = vec![(0, story.state.clone())];
+    states[0].1 = opened.state.clone();
+    for step in 0..80_u8 {
+        story.step(step);
+        story.step(step.wrapping_mul(3));
+        story.commit(&mut opened.ledger);
+        states.push((opened.ledger.head().seq, story.state.clone()));
+    }
+    let [db, wal] = ["neap.db", "neap.db-wal"].map(|name| std::fs::read(dir.path().join(name)).unwrap());
+    for part in 0..=40 {
+        let crashed = tempfile::tempdir().unwrap();
+        std::fs::write(crashed.path().join("neap.db"), &db).unwrap();
+        std::fs::write(crashed.path().join("neap.db-wal"), &wal[..wal.len() * part / 40]).unwrap();
+        let again = open(crashed.path());
+        let (_, expected) =
+            states.iter().find(|(seq, _)| *seq == again.head.seq).expect("the end of a batch");
+        assert!(again.state == *expected, "part {part}");
+        assert!(part < 40 || again.head == opened.ledger.head());
+        drop(again);
+        let report = verify(crashed.path(), VerifyOptions { replay: true }, |_| {}).unwrap();
+        assert!(report.is_clean(), "{report:?}");
+    }
 }
 
 #[test]

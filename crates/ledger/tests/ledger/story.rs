@@ -123,7 +123,7 @@ impl Story {
         let idle = self.state.nodes.values().find(|node| node.is_idle()).map(|node| node.id);
         let deadline = self.now().plus(60_000);
         match choice % 20 {
-            0 | 1 | 2 => {
+            0..=2 => {
                 self.submit();
             }
             3 if self.state.nodes.len() < 8 => {
@@ -225,10 +225,10 @@ impl Story {
             NodeState::Requested { .. } => self.tell(NodeCreating { id, deadline }),
             NodeState::Creating { .. } => self.tell(NodePreparing { id, deadline }),
             NodeState::Preparing { .. } => {
-                self.tell(NodeReady { id, actual: NODE, isolation: "cgroup".into() })
+                self.tell(NodeReady { id, actual: NODE, isolation: "cgroup".into() });
             }
             NodeState::Leaving { .. } | NodeState::Unusable { .. } => {
-                self.tell(NodeGone { id, reason: "removed".into() })
+                self.tell(NodeGone { id, reason: "removed".into() });
             }
             NodeState::Ready => {}
         }

@@ -12,6 +12,9 @@ use clap::ValueEnum;
 use serde_json::Value;
 use std::io::{ErrorKind, IsTerminal, Write};
 
+/// Text is folded in YAML only beyond any line that people write.
+const LINE_CHARS_MAX: usize = 1 << 20;
+
 /// A column of a table: its heading, and the dotted path of its value.
 pub type Column = (&'static str, &'static str);
 
@@ -93,7 +96,9 @@ fn render(value: &Value, format: Format, columns: &[Column], coloured: bool) -> 
 }
 
 pub fn yaml(value: &Value) -> Outcome<String> {
-    let text = serde_saphyr::to_string(value)
+    // A long id stays on its line, so that it can be copied.
+    let options = serde_saphyr::ser_options! { folded_wrap_chars: LINE_CHARS_MAX };
+    let text = serde_saphyr::to_string_with_options(value, options)
         .map_err(|error| Failure::failed(format!("the answer cannot be written as YAML: {error}")))?;
     Ok(if text.ends_with('\n') { text } else { text + "\n" })
 }
@@ -135,6 +140,9 @@ mod tests {
         check(&rows, Format::Table, "Name    Nodes\n------  -------\none     1\nseven   22\n");
         check(&rows[0], Format::Table, "Name    Nodes\n------  -------\none     1\n");
         check(&json!({"b": 1, "a": [1, "x: y"]}), Format::Yaml, "b: 1\na:\n- 1\n- \"x: y\"\n");
+        let long = "/subscriptions/".to_owned() + &"x/".repeat(100);
+        check(&json!({"id": long}), Format::Yaml, &format!("id: {long}\n"));
+        check(&json!({"text": "a\nb\n"}), Format::Yaml, "text: |\n  a\n  b\n");
         check(&json!({"b": 1}), Format::Json, "{\n  \"b\": 1\n}\n");
         check(&json!({"b": 1}), Format::Jsonc, "{\n  \"b\": 1\n}\n");
         check(&json!("text"), Format::Tsv, "text\n");

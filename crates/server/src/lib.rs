@@ -1,1 +1,11 @@
-//! placeholder
+//! The server as a whole: the data folder, configuration, TLS, and the wiring of the rooms. Nothing is decided here.
+
+mod config;
+mod data;
+mod listen;
+mod run;
+mod tls;
+
+pub use config::{CapacityRule, Config, ConfigError, IsolationRule};
+pub use data::{ClientFile, DataFolder, Installation, ServerFile};
+pub use run::{DEFAULT_GROUP, DEFAULT_WORKSPACE, ServerError, ServerOptions, run};

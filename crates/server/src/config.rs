@@ -1,0 +1,168 @@
+//! `config.yaml` in the data folder: everything has a default, and an unknown key is refused.
+
+use std::path::Path;
+
+use neap_core::settings::{ProviderSettings, Settings};
+use neap_core::{Capacity, names};
+use neap_protocol::Isolation;
+use serde::Deserialize;
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Where clusters and workspaces may be; by default Azure's public regions.
+    pub locations: Option<Vec<String>>,
+    /// The location of the default workspace.
+    pub default_location: String,
+    /// How long a node may be unheard before its work may run elsewhere.
+    pub lease_ttl_seconds: u64,
+    /// Between the polite and the final signal when an attempt is stopped.
+    pub stop_grace_seconds: u64,
+    /// Stdout and stderr of an attempt are kept up to this many bytes: head and tail.
+    pub log_bytes_max: u64,
+    pub local: Local,
+}
+
+/// The local provider.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Local {
+    /// Nodes on this machine, over all clusters.
+    pub max_nodes: u32,
+    pub capacity: CapacityRule,
+    pub isolation: IsolationRule,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CapacityRule {
+    /// A size is what its name says; nodes may overcommit the machine.
+    Nominal,
+    /// Real cores and memory are counted.
+    Strict,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IsolationRule {
+    /// As much as this machine has.
+    Full,
+    /// A process group and nothing else.
+    Off,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let settings = Settings::default();
+        Self {
+            locations: None,
+            default_location: "eastus".into(),
+            lease_ttl_seconds: settings.lease_ttl_ms / 1000,
+            stop_grace_seconds: settings.stop_grace_ms / 1000,
+            log_bytes_max: 256 * 1024 * 1024,
+            local: Local::default(),
+        }
+    }
+}
+
+impl Default for Local {
+    fn default() -> Self {
+        Self { max_nodes: 64, capacity: CapacityRule::Nominal, isolation: IsolationRule::Full }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("reading {path}: {source}")]
+    Read { path: String, source: std::io::Error },
+    #[error("{path} is not valid: {problem}")]
+    Invalid { path: String, problem: String },
+}
+
+impl Config {
+    /// The file's configuration; no file is the default one.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let shown = path.display().to_string();
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(source) => return Err(ConfigError::Read { path: shown, source }),
+        };
+        if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+            return Ok(Self::default());
+        }
+        let config: Self =
+            serde_saphyr::from_str(&text).map_err(|e| ConfigError::Invalid { path: shown.clone(), problem: e.to_string() })?;
+        config.check().map_err(|problem| ConfigError::Invalid { path: shown, problem })?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let mut problems = Vec::new();
+        if self.lease_ttl_seconds < 5 {
+            problems.push("lease_ttl_seconds must be at least 5");
+        }
+        if self.local.max_nodes == 0 {
+            problems.push("local.max_nodes must be at least 1");
+        }
+        if self.log_bytes_max < 4096 {
+            problems.push("log_bytes_max must be at least 4096");
+        }
+        if self.locations.as_ref().is_some_and(Vec::is_empty) {
+            problems.push("locations must name at least one place");
+        }
+        if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+    }
+
+    /// What of it decides something.
+    pub fn settings(&self, machine: Capacity) -> Settings {
+        let mut settings = Settings {
+            lease_ttl_ms: self.lease_ttl_seconds * 1000,
+            stop_grace_ms: self.stop_grace_seconds * 1000,
+            provider: ProviderSettings {
+                name: "local".into(),
+                machine: Some(machine),
+                nodes_max: self.local.max_nodes,
+                strict: self.local.capacity == CapacityRule::Strict,
+            },
+            ..Settings::default()
+        };
+        if let Some(locations) = &self.locations {
+            settings.locations = locations.iter().map(|l| names::canonical_location(l)).collect();
+        }
+        settings
+    }
+
+    pub fn isolation(&self) -> Isolation {
+        match self.local.isolation {
+            IsolationRule::Full => Isolation::Full,
+            IsolationRule::Off => Isolation::Off,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str) -> Result<Config, ConfigError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.yaml");
+        std::fs::write(&path, text).unwrap();
+        Config::load(&path)
+    }
+
+    #[test]
+    fn a_file_changes_what_it_names_and_nothing_else() {
+        let config = load("local:\n  max_nodes: 3\n  capacity: strict\n").unwrap();
+        assert_eq!((config.local.max_nodes, config.local.capacity), (3, CapacityRule::Strict));
+        assert_eq!(config.lease_ttl_seconds, 120);
+        assert_eq!(load("# nothing\n").unwrap().local.max_nodes, 64);
+    }
+
+    #[test]
+    fn what_it_does_not_know_is_refused() {
+        assert!(load("locl: {}\n").unwrap_err().to_string().contains("locl"));
+        assert!(load("lease_ttl_seconds: 1\nlocal: {max_nodes: 0}\n").unwrap_err().to_string().contains("max_nodes"));
+    }
+}

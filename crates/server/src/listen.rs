@@ -1,0 +1,105 @@
+//! The one port: agents and HTTP clients are told apart by the protocol they ask for in the handshake.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use neap_control::Sessions;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::tls::Tls;
+
+/// A client that does not finish its handshake is let go.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+const HEADERS: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+pub struct Front {
+    pub tls: Tls,
+    pub router: Router,
+    pub sessions: Arc<Sessions>,
+    /// Becomes true when no more requests are taken.
+    pub closing: watch::Receiver<bool>,
+}
+
+/// The port of the last life is tried first where any would do.
+pub async fn bind(wanted: SocketAddr, last_port: Option<u16>) -> io::Result<TcpListener> {
+    if let (0, Some(port)) = (wanted.port(), last_port)
+        && let Ok(listener) = TcpListener::bind(SocketAddr::new(wanted.ip(), port)).await
+    {
+        return Ok(listener);
+    }
+    TcpListener::bind(wanted).await
+}
+
+impl Front {
+    pub async fn serve(self, listener: TcpListener) {
+        let front = Arc::new(self);
+        let mut closing = front.closing.clone();
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = closing.wait_for(|closing| *closing) => return,
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    let _ = stream.set_nodelay(true);
+                    tokio::spawn(front.clone().connection(stream));
+                }
+                Err(error) => {
+                    // Out of descriptors, as a rule: give the others time to end.
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+    }
+
+    async fn connection(self: Arc<Self>, stream: TcpStream) {
+        match tokio::time::timeout(HANDSHAKE, self.handshake(stream)).await {
+            Ok(Ok((stream, true))) => {
+                let certified = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).and_then(|cert| neap_identity::node_of(cert));
+                self.sessions.clone().serve(stream, certified).await;
+            }
+            Ok(Ok((stream, false))) => self.http(stream).await,
+            Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+            Err(_) => tracing::debug!("a TLS handshake took too long"),
+        }
+    }
+
+    /// True: it is an agent.
+    async fn handshake(&self, stream: TcpStream) -> io::Result<(TlsStream<TcpStream>, bool)> {
+        let start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
+        let agent = start.client_hello().alpn().is_some_and(|mut names| names.any(|name| name == neap_protocol::ALPN));
+        let config = if agent { self.tls.agents.clone() } else { self.tls.http.clone() };
+        Ok((start.into_stream(config).await?, agent))
+    }
+
+    async fn http(&self, stream: TlsStream<TcpStream>) {
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS);
+        builder.http2().timer(TokioTimer::new());
+        let service = TowerToHyperService::new(self.router.clone());
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        tokio::pin!(connection);
+        let mut closing = self.closing.clone();
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            _ = closing.wait_for(|closing| *closing) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "an HTTP connection ended");
+        }
+    }
+}

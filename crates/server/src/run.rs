@@ -1,0 +1,296 @@
+//! A server's life: open the folder, wire the rooms, serve, and end as asked.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use neap_control::{Control, ControlParts, Gate, Handle, OrderSettings, Shutdown, clock};
+use neap_core::command::PutWorkspace;
+use neap_core::documents::PlaceDocument;
+use neap_core::{Capacity, Command};
+use neap_faces::{App, ServerFacts};
+use neap_identity::{Authority, IdentitySecret, Issuer, JoinTokens, UsedNonces, Vault};
+use neap_ledger::Document;
+use neap_providers::{LocalProvider, LocalSettings};
+use neap_storage::Store;
+use neap_storage::joblog::JobLogs;
+use neap_storage::sas::SasKey;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+
+use crate::config::{Config, ConfigError};
+use crate::data::{ClientFile, DataFolder, Installation, ServerFile};
+use crate::listen::{Front, bind};
+use crate::tls::{Tls, TlsError};
+
+pub const DEFAULT_GROUP: &str = "neap";
+pub const DEFAULT_WORKSPACE: &str = "default";
+/// How often the certificate's age is looked at.
+const RENEWAL_CHECK: Duration = Duration::from_secs(6 * 3600);
+/// What an interrupt gives running attempts.
+const INTERRUPT_GRACE_MS: u64 = 10_000;
+
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    pub data: PathBuf,
+    pub listen: SocketAddr,
+    /// The program that nodes run: this one.
+    pub program: PathBuf,
+    pub version: String,
+    /// A bundle of public roots that the environment names already.
+    pub public_roots: Option<PathBuf>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    #[error("the data folder {folder}: {source}")]
+    Folder { folder: String, source: std::io::Error },
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+    #[error("{0}")]
+    Control(#[from] neap_control::StartError),
+    #[error("keys and certificates: {0}")]
+    Identity(#[from] neap_identity::Error),
+    #[error("{0}")]
+    Tls(#[from] TlsError),
+    #[error("storage: {0}")]
+    Storage(#[from] neap_storage::Error),
+    #[error("cannot listen on {address}: {source}")]
+    Listen { address: SocketAddr, source: std::io::Error },
+    #[error("the default workspace cannot be made: {0}")]
+    DefaultWorkspace(String),
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    #[error("{nodes} nodes could not be stopped; see the server's log")]
+    NodesLeft { nodes: usize },
+}
+
+/// Runs a server until it is asked to end.
+pub fn run(options: &ServerOptions) -> Result<(), ServerError> {
+    // Looked at before any thread exists: probing forks.
+    let capabilities = neap_sandbox::probe();
+    let machine = neap_sandbox::machine();
+    let folder = DataFolder::open(&options.data)
+        .map_err(|source| ServerError::Folder { folder: options.data.display().to_string(), source })?;
+    let config = Config::load(&folder.config())?;
+    let facts = ServerFacts {
+        version: options.version.clone(),
+        pid: std::process::id(),
+        started: clock::wall(),
+        isolation: capabilities.have.iter().map(|word| (*word).to_owned()).collect(),
+        isolation_missing: capabilities.missing,
+        node_logs: folder.node_logs(),
+    };
+    let machine = Capacity { cpus_milli: machine.cpus_milli, memory_mb: machine.memory_mb, gpus: machine.gpus };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(Server { options, folder, config, machine }.serve(facts))
+}
+
+struct Server<'a> {
+    options: &'a ServerOptions,
+    folder: DataFolder,
+    config: Config,
+    machine: Capacity,
+}
+
+/// Keys and secrets of this installation.
+struct Keys {
+    authority: Arc<Authority>,
+    issuer: Arc<Issuer>,
+    vault: Arc<Vault>,
+    secret: Arc<IdentitySecret>,
+    join: JoinTokens,
+    sas: SasKey,
+}
+
+impl Server<'_> {
+    async fn serve(self, facts: ServerFacts) -> Result<(), ServerError> {
+        // First of all: a second server must not touch what the first one uses.
+        let opened = neap_control::open_ledger(&self.folder.ledger(), &self.folder.lock())?;
+        let installation = self.folder.installation()?;
+        let listen = self.options.listen;
+        let listener = bind(listen, self.folder.last_port())
+            .await
+            .map_err(|source| ServerError::Listen { address: listen, source })?;
+        let address = listener.local_addr()?;
+        self.folder.remember_port(address.port())?;
+        let host = reachable_host(address);
+        let url = format!("https://{host}:{}", address.port());
+
+        let keys = self.keys(&host)?;
+        let store = Arc::new(Store::open(&self.folder.blobs())?);
+        let (news_sender, news) = mpsc::unbounded_channel();
+        let provider = LocalProvider::new(self.local(&installation, &host, address.port()), news_sender)?;
+        let parts = ControlParts {
+            settings: self.config.settings(self.machine),
+            release: self.options.version.as_str().into(),
+            provider: Arc::new(provider),
+            news,
+            gate: Gate { authority: keys.authority.clone(), tokens: keys.join, used: Mutex::new(UsedNonces::new()) },
+            logs: JobLogs::open(store.clone(), &self.folder.joblogs())?,
+            orders: OrderSettings {
+                base_url: url.clone(),
+                isolation: self.config.isolation(),
+                log_bytes_max: self.config.log_bytes_max,
+            },
+            sas: keys.sas.clone(),
+        };
+        let control = neap_control::start(opened, parts).await?;
+        default_workspace(&control.handle, &installation, &self.config.default_location).await?;
+
+        let bundle = keys.authority.write_bundle(self.options.public_roots.as_deref())?;
+        let client = ClientFile {
+            url: url.clone(),
+            ca_bundle: bundle,
+            identity_secret: keys.secret.reveal().to_owned(),
+            subscription_id: installation.subscription_id.clone(),
+            resource_group: DEFAULT_GROUP.into(),
+            workspace: DEFAULT_WORKSPACE.into(),
+        };
+        self.folder.write_client_file(&client)?;
+
+        let started = facts.started;
+        let app = App {
+            control: control.handle.clone(),
+            store,
+            sas: Arc::new(keys.sas),
+            issuer: keys.issuer,
+            vault: keys.vault,
+            secret: keys.secret,
+            base_url: url.clone(),
+            installation: Arc::new(neap_faces::Installation {
+                id: installation.id,
+                subscription_id: installation.subscription_id,
+                tenant_id: installation.tenant_id,
+            }),
+            server: Arc::new(facts),
+            memory: Arc::default(),
+        };
+        let (close, closing) = watch::channel(false);
+        let front = Front {
+            tls: Tls::new(&keys.authority)?,
+            router: neap_faces::router(app),
+            sessions: control.sessions.clone(),
+            closing,
+        };
+        let serving = tokio::spawn(front.serve(listener));
+        tokio::spawn(renew_certificate(keys.authority));
+        let file = ServerFile {
+            pid: std::process::id(),
+            url: url.clone(),
+            started_unix_ms: started.0,
+            version: self.options.version.clone(),
+        };
+        self.folder.write_server_file(&file)?;
+        tracing::info!(%url, data = %self.folder.root().display(), "serving");
+
+        let shutdown = asked_to_end(&control.handle).await?;
+        let left = end(control, shutdown).await;
+        close.send_replace(true);
+        let _ = tokio::time::timeout(Duration::from_secs(2), serving).await;
+        self.folder.remove_server_file();
+        tracing::info!("ended");
+        if left > 0 { Err(ServerError::NodesLeft { nodes: left }) } else { Ok(()) }
+    }
+
+    fn keys(&self, host: &str) -> Result<Keys, ServerError> {
+        let folder = self.folder.identity();
+        let now_s = clock::unix_seconds();
+        let authority = Authority::open(&folder, &[host.to_owned()], now_s)?;
+        authority.renew_if_needed(now_s)?;
+        Ok(Keys {
+            authority: Arc::new(authority),
+            issuer: Arc::new(Issuer::open(&folder.join("jwt.key"))?),
+            vault: Arc::new(Vault::open(&folder.join("vault.key"))?),
+            secret: Arc::new(IdentitySecret::open(&folder.join("secret"))?),
+            join: JoinTokens::open(&folder.join("node-join.key"))?,
+            sas: SasKey::new(&neap_identity::open_or_create_key(&folder.join("sas.key"))?),
+        })
+    }
+
+    fn local(&self, installation: &Installation, host: &str, port: u16) -> LocalSettings {
+        LocalSettings {
+            program: self.options.program.clone(),
+            nodes: self.folder.nodes(),
+            logs: self.folder.node_logs(),
+            hide: vec![self.folder.root().to_owned()],
+            installation: installation.id.clone(),
+            server: format!("{host}:{port}"),
+            server_name: host.to_owned(),
+            ca_pem: self.folder.identity().join("ca.pem"),
+            machine: self.machine,
+        }
+    }
+}
+
+/// The address by which this machine reaches itself.
+fn reachable_host(address: SocketAddr) -> String {
+    if address.ip().is_unspecified() { "127.0.0.1".into() } else { address.ip().to_string() }
+}
+
+/// A fresh installation has a resource group and a workspace to work in.
+async fn default_workspace(handle: &Handle, installation: &Installation, location: &str) -> Result<(), ServerError> {
+    if !handle.state().groups.is_empty() {
+        return Ok(());
+    }
+    let failed = |e: &dyn std::fmt::Display| ServerError::DefaultWorkspace(e.to_string());
+    let subscription: Arc<str> = installation.subscription_id.as_str().into();
+    let document = || Document::json(&PlaceDocument::default()).map_err(|e| failed(&e));
+    let group = document()?;
+    let put = Command::PutGroup {
+        subscription: subscription.clone(),
+        name: DEFAULT_GROUP.into(),
+        location: location.into(),
+        document: group.hash,
+    };
+    handle.submit("neap", put, vec![group]).await.map_err(|e| failed(&e))?;
+    let workspace = document()?;
+    let put = Command::PutWorkspace(PutWorkspace {
+        subscription,
+        group: DEFAULT_GROUP.into(),
+        name: DEFAULT_WORKSPACE.into(),
+        location: Some(location.into()),
+        document: workspace.hash,
+        problems: Vec::new(),
+    });
+    handle.submit("neap", put, vec![workspace]).await.map_err(|e| failed(&e))?;
+    Ok(())
+}
+
+async fn renew_certificate(authority: Arc<Authority>) {
+    loop {
+        tokio::time::sleep(RENEWAL_CHECK).await;
+        match authority.renew_if_needed(clock::unix_seconds()) {
+            Ok(true) => tracing::info!("the server's certificate was renewed"),
+            Ok(false) => {}
+            Err(error) => tracing::error!(%error, "the server's certificate could not be renewed"),
+        }
+    }
+}
+
+/// By `neap down`, or by a signal: an interrupt stops the nodes too, as `neap down` does.
+async fn asked_to_end(handle: &Handle) -> std::io::Result<Shutdown> {
+    let mut asked = handle.shutdown_asked();
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let by_signal = Shutdown { leave_nodes: false, grace_ms: INTERRUPT_GRACE_MS };
+    Ok(tokio::select! {
+        shutdown = asked.wait_for(Option::is_some) => shutdown.ok().and_then(|s| *s).unwrap_or(by_signal),
+        _ = interrupt.recv() => by_signal,
+        _ = terminate.recv() => by_signal,
+    })
+}
+
+/// Returns how many nodes could not be stopped.
+async fn end(control: Control, shutdown: Shutdown) -> usize {
+    let left = if shutdown.leave_nodes {
+        tracing::info!("ending; nodes are left as they are");
+        0
+    } else {
+        tracing::info!(grace_ms = shutdown.grace_ms, "ending; nodes are being stopped");
+        control.drain(shutdown.grace_ms).await
+    };
+    control.finish();
+    left
+}

@@ -12,22 +12,19 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
+/// How long a silent job is waited for before its reason is asked.
+const REASON_PAUSE: Duration = Duration::from_secs(1);
 
 /// Follows a job to its end. A server that restarts meanwhile is waited for, and the log goes on where it broke off.
 pub async fn follow(name: &str, session: &Session) -> Outcome<ExitCode> {
     let job = super::get(session, name).await?;
     session.warn_of(&job);
-    if status(&job) == "Queued" {
-        let reason =
-            job.pointer("/properties/properties").and_then(|properties| properties.get("neap.queueReason"));
-        let reason = reason.and_then(Value::as_str).unwrap_or("waiting for a node");
-        session.terminal.note(&format!("queued: {reason}"));
-    }
     let mut offset = 0;
+    let mut said = String::new();
     let mut patience = RESTART_PATIENCE;
     loop {
         let before = offset;
-        let followed = follow_once(name, session, &mut offset).await;
+        let followed = follow_once(name, session, &mut offset, &mut said).await;
         if offset > before {
             patience = RESTART_PATIENCE;
         }
@@ -49,11 +46,21 @@ pub async fn follow(name: &str, session: &Session) -> Outcome<ExitCode> {
     }
 }
 
-async fn follow_once(name: &str, session: &Session, offset: &mut u64) -> Outcome<bool> {
+/// Copies the log until it ends; false if nobody reads it any more.
+async fn follow_once(name: &str, session: &Session, offset: &mut u64, said: &mut String) -> Outcome<bool> {
     let path = session.own_path(&format!("jobs/{}/log?offset={offset}&follow=true", segment(name)));
     let response = session.client.open(Method::GET, &path, None).await?;
     let mut bytes = response.bytes_stream();
-    while let Some(chunk) = bytes.next().await {
+    loop {
+        let chunk = tokio::select! {
+            chunk = bytes.next() => chunk,
+            // Before the first line there may be a wait, and the wait has a reason.
+            () = tokio::time::sleep(REASON_PAUSE), if *offset == 0 => {
+                say_why_it_waits(name, session, said).await?;
+                continue;
+            }
+        };
+        let Some(chunk) = chunk else { return Ok(true) };
         let chunk =
             chunk.map_err(|error| Failure::new(Exit::Unreachable, format!("the log broke off: {error}")))?;
         if !emit_bytes(&chunk)? {
@@ -61,7 +68,28 @@ async fn follow_once(name: &str, session: &Session, offset: &mut u64) -> Outcome
         }
         *offset += chunk.len() as u64;
     }
-    Ok(true)
+}
+
+/// Says the reasons of a job that has not started, once for each time they change.
+async fn say_why_it_waits(name: &str, session: &Session, said: &mut String) -> Outcome<()> {
+    let explained = session.client.get(&session.own_path(&format!("jobs/{}/explain", segment(name)))).await?;
+    let status = explained.get("status").and_then(Value::as_str).unwrap_or_default();
+    let reasons: Vec<&str> = explained
+        .get("reasons")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let text = match reasons.as_slice() {
+        [] => status.to_owned(),
+        reasons => format!("{status}: {}", reasons.join("; ")),
+    };
+    if text != *said && !is_final(status) {
+        session.terminal.note(&text);
+        *said = text;
+    }
+    Ok(())
 }
 
 fn status(job: &Value) -> &str {

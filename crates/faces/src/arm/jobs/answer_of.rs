@@ -1,0 +1,100 @@
+//! A job as ARM answers it: what was asked, how it stands, and Neap's own facts among its properties.
+
+use std::collections::BTreeMap;
+
+use neap_core::Refusal;
+use neap_core::documents::{JobDocument, JobMeta, OutputDocument};
+use neap_core::job::Status;
+use neap_core::state::Workspace;
+use neap_ledger::JobRow;
+use serde_json::{Map, Value, json};
+
+use crate::app::App;
+use crate::arm::{paths, system_data};
+use crate::workspace_files;
+
+pub(crate) fn answer(app: &App, base: &str, workspace: &Workspace, row: &JobRow) -> Result<Value, Refusal> {
+    let document: JobDocument = app.document(&row.document)?;
+    let meta: JobMeta = app.document(&row.meta)?;
+    let reasons = if row.status == Status::Queued { neap_core::explain::queue_reasons(&app.state(), row.id) } else { Vec::new() };
+    let id = paths::child_id(workspace, &format!("jobs/{}", row.name));
+    let mut properties = match document.asked {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    };
+    let mut services = match properties.remove("services") {
+        Some(Value::Object(map)) => map,
+        _ => Map::new(),
+    };
+    for (name, endpoint) in [("Tracking", format!("{base}/history/v1.0{}/runs/{}", paths::workspace_id(workspace), row.name)), ("Studio", format!("{base}{id}"))] {
+        services.insert(
+            name.into(),
+            json!({"jobServiceType": name, "endpoint": endpoint, "port": null, "status": null, "errorMessage": null, "properties": null, "nodes": null}),
+        );
+    }
+    for (key, value) in [
+        ("jobType", json!("Command")),
+        ("status", json!(row.status.word())),
+        ("displayName", json!(meta.display_name.as_ref().unwrap_or(&row.name))),
+        ("description", json!(meta.description)),
+        ("experimentName", json!(document.experiment)),
+        ("isArchived", json!(row.archived)),
+        ("tags", json!(meta.tags)),
+        ("services", Value::Object(services)),
+        ("properties", json!(facts(row, meta.properties, &reasons))),
+    ] {
+        properties.insert(key.into(), value);
+    }
+    for key in ["inputs", "outputs", "environmentVariables"] {
+        properties.entry(key).or_insert_with(|| json!({}));
+    }
+    if let Some(error) = error_of(row) {
+        properties.insert("error".into(), error);
+    }
+    Ok(json!({
+        "id": id,
+        "name": row.name,
+        "type": "Microsoft.MachineLearningServices/workspaces/jobs",
+        "properties": properties,
+        "systemData": system_data(&row.owner, row.created, row.ended.or(row.started).unwrap_or(row.created)),
+    }))
+}
+
+/// The user's properties and Neap's facts beside them.
+fn facts(row: &JobRow, mut properties: BTreeMap<String, String>, reasons: &[String]) -> BTreeMap<String, String> {
+    let mut tell = |key: &str, value: Option<String>| {
+        if let Some(value) = value {
+            properties.insert(format!("neap.{key}"), value);
+        }
+    };
+    tell("queueReason", Some(reasons.join(" ")).filter(|text| !text.is_empty()));
+    tell("reason", row.reason.clone().filter(|_| row.failure.is_none()));
+    tell("node", row.node.map(|id| format!("n-{id}")));
+    tell("attempt", Some(row.attempt.to_string()).filter(|_| row.attempt > 0));
+    tell("startedOn", row.started.map(neap_core::Millis::rfc3339));
+    tell("endedOn", row.ended.map(neap_core::Millis::rfc3339));
+    tell("failureClass", row.failure.as_ref().map(|f| f.class.word().into()));
+    tell("nextStep", row.failure.as_ref().map(|f| f.next_step.to_string()));
+    for (key, value) in &row.facts {
+        tell(key.strip_prefix("neap.").unwrap_or(key), Some(value.clone()));
+    }
+    properties
+}
+
+pub(crate) fn error_of(row: &JobRow) -> Option<Value> {
+    row.failure.as_ref().map(|f| json!({"code": f.code, "message": f.message}))
+}
+
+/// The long form of an output's place, and its type.
+pub(crate) fn output_uri(workspace: &Workspace, output: &OutputDocument) -> (String, &'static str) {
+    let (at, kind) = match output {
+        OutputDocument::File { at } => (at, "uri_file"),
+        OutputDocument::Folder { at } => (at, "uri_folder"),
+    };
+    let datastore = workspace_files::datastore_of(&at.container).unwrap_or(workspace_files::BLOB_STORE);
+    let uri = format!(
+        "azureml://subscriptions/{}/resourcegroups/{}/workspaces/{}/datastores/{datastore}/paths/{}",
+        workspace.subscription, workspace.group, workspace.name, at.path
+    );
+    (uri, kind)
+}

@@ -1,0 +1,383 @@
+//! From a job's PUT body to its definition, with every problem at once. What is taken but has no effect is said in
+//! the log's first lines, never dropped in silence.
+
+use std::collections::BTreeMap;
+
+use neap_core::documents::{InputDocument, JobDocument, OutputDocument};
+use neap_core::job::Need;
+use neap_core::state::Workspace;
+use neap_core::{Code, Problem, Refusal};
+use serde_json::{Map, Value};
+
+use super::references::{self, Shape, Shelf};
+use super::{compare, need};
+use crate::arm::errors::bad;
+use crate::arm::paths;
+use crate::durations;
+use crate::fields::Fields;
+use crate::workspace_files;
+
+/// Between low (1) and high (3).
+const DEFAULT_PRIORITY: u8 = 2;
+/// Job fields that are known: anything else is told to have no effect.
+const KNOWN: &[&str] = &[
+    "jobType", "displayName", "description", "experimentName", "command", "codeId", "environmentId", "computeId", "inputs", "outputs",
+    "distribution", "resources", "limits", "queueSettings", "identity", "services", "environmentVariables", "tags", "properties",
+    "isArchived", "status", "componentId", "parentJobName", "parameters", "notificationSetting", "autologgerSettings", "secretsConfiguration", "error",
+];
+
+#[derive(Debug)]
+pub(super) struct AskedJob {
+    pub cluster: String,
+    pub priority: u8,
+    pub need: Need,
+    pub timeout_ms: Option<u64>,
+    pub document: JobDocument,
+    pub problems: Vec<Problem>,
+}
+
+/// `name` is the job's, for the default places of its outputs.
+pub(super) fn read(name: &str, body: &Value, workspace: &Workspace, shelf: &dyn Shelf) -> Result<AskedJob, Refusal> {
+    let mut problems = Vec::new();
+    let top = Fields::of(Some(body), "", &mut problems);
+    let fields = top.object("properties", &mut problems);
+    if let Some(refusal) = other_type(&fields, &mut problems) {
+        return Err(refusal);
+    }
+    let mut document = JobDocument {
+        experiment: fields.text("experimentName", &mut problems).unwrap_or("Default").into(),
+        asked: compare::definition(body.get("properties").and_then(Value::as_object).unwrap_or(&Map::new())),
+        ..JobDocument::default()
+    };
+    let mut notes = Vec::new();
+
+    document.command = fields.text("command", &mut problems).unwrap_or_default().into();
+    if document.command.trim().is_empty() {
+        problems.push(bad("A command job needs a 'command'.", "properties.command"));
+    }
+    let cluster = read_compute(&fields, workspace, &mut problems);
+    if let Some(id) = fields.text("codeId", &mut problems).filter(|id| !id.is_empty()) {
+        document.code = references::code(shelf, workspace, id, &mut problems)?;
+    }
+    match fields.text("environmentId", &mut problems).filter(|id| !id.is_empty()) {
+        Some(id) => {
+            let environment = references::environment(shelf, workspace, id, &mut problems)?;
+            document.image = environment.image;
+            document.packages = environment.packages;
+            notes.extend(environment.notes);
+        }
+        None => problems.push(bad("A command job needs an 'environmentId'.", "properties.environmentId")),
+    }
+    document.environment_variables = fields.strings("environmentVariables", &mut problems).unwrap_or_default();
+    read_inputs(&fields, workspace, shelf, &mut document.inputs, &mut problems)?;
+    read_outputs(name, &fields, workspace, shelf, &mut document.outputs, &mut notes, &mut problems)?;
+    check_bindings(&document, &mut problems);
+
+    let need = read_resources(&fields, &mut notes, &mut problems);
+    let timeout_ms = read_timeout(&fields, &mut problems);
+    let priority = read_priority(&fields, &mut notes, &mut problems);
+    read_without_effect(&fields, &mut notes, &mut problems);
+    document.preamble = notes;
+    Ok(AskedJob { cluster, priority, need, timeout_ms, document, problems })
+}
+
+fn other_type(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Option<Refusal> {
+    let kind = fields.text("jobType", problems).unwrap_or("");
+    let sentence = match kind.to_ascii_lowercase().as_str() {
+        "command" => return None,
+        "" => "'properties.jobType' is missing; Neap runs jobs of type 'Command'.".to_owned(),
+        "pipeline" => "Pipeline jobs are not supported yet; submit each step as a command job.".into(),
+        "sweep" => "Sweep jobs are not supported yet; submit each trial as a command job.".into(),
+        "automl" | "finetuning" | "distillation" | "labeling" => format!("'{kind}' jobs are not part of Neap; submit your training script as a command job."),
+        "spark" => "Spark jobs are not part of Neap; submit a command job.".into(),
+        _ => format!("The job type '{kind}' is not known; Neap runs jobs of type 'Command'."),
+    };
+    let code = if kind.is_empty() { Code::BadArgument } else { Code::NotSupported };
+    Some(Problem::new(code, sentence).at("properties.jobType").into())
+}
+
+fn read_compute(fields: &Fields<'_>, workspace: &Workspace, problems: &mut Vec<Problem>) -> String {
+    let place = "properties.computeId";
+    let Some(id) = fields.text("computeId", problems).filter(|id| !id.is_empty()) else {
+        if fields.value("computeId").is_none_or(Value::is_string) {
+            problems.push(
+                Problem::new(Code::NotSupported, "Serverless and local compute are not supported yet; name a compute cluster of this workspace in 'compute'.").at(place),
+            );
+        }
+        return String::new();
+    };
+    match paths::reference(id, "computes", workspace) {
+        Some(reference) if reference.name.eq_ignore_ascii_case("serverless") => {
+            problems.push(Problem::new(Code::NotSupported, "Serverless compute is not supported yet; name a compute cluster of this workspace.").at(place));
+            String::new()
+        }
+        Some(reference) if reference.here => reference.name,
+        Some(_) => {
+            problems.push(Problem::new(Code::ComputeNotFound, format!("'{id}' is in another workspace; a job runs on a cluster of its own.")).at(place));
+            String::new()
+        }
+        None => {
+            problems.push(Problem::new(Code::ComputeNotFound, format!("'{id}' is not the id of a compute cluster.")).at(place));
+            String::new()
+        }
+    }
+}
+
+fn read_inputs(
+    fields: &Fields<'_>,
+    workspace: &Workspace,
+    shelf: &dyn Shelf,
+    inputs: &mut BTreeMap<String, InputDocument>,
+    problems: &mut Vec<Problem>,
+) -> Result<(), Refusal> {
+    for (name, value) in fields.object("inputs", problems).entries() {
+        let place = format!("properties.inputs.{name}");
+        let input = Fields::of(Some(value), &place, problems);
+        let kind = input.text("jobInputType", problems).unwrap_or("literal").to_ascii_lowercase();
+        let shape = match kind.as_str() {
+            "literal" => {
+                let value = match input.value("value") {
+                    Some(Value::String(text)) => text.clone(),
+                    Some(other) => other.to_string(),
+                    None => {
+                        problems.push(bad(format!("The input '{name}' has no 'value'."), &place));
+                        continue;
+                    }
+                };
+                inputs.insert(name.clone(), InputDocument::Literal { value });
+                continue;
+            }
+            "uri_file" => Shape::File,
+            "uri_folder" | "mltable" => Shape::Folder,
+            "custom_model" | "mlflow_model" | "triton_model" => {
+                problems.push(
+                    Problem::new(Code::NotSupported, format!("The input '{name}' is a model ({kind}), which is not supported yet; give its folder as uri_folder.")).at(place),
+                );
+                continue;
+            }
+            _ => {
+                problems.push(bad(format!("The input '{name}' has the unknown type '{kind}'."), &place));
+                continue;
+            }
+        };
+        if input.text("mode", problems).is_some_and(|mode| mode.eq_ignore_ascii_case("Direct") || mode.to_ascii_lowercase().starts_with("eval")) {
+            problems.push(
+                Problem::new(Code::NotSupported, format!("The input '{name}' asks for a mode that is not supported yet; use ro_mount or download.")).at(input.place("mode")),
+            );
+        }
+        let Some(uri) = input.text("uri", problems).filter(|uri| !uri.is_empty()) else {
+            problems.push(bad(format!("The input '{name}' has no 'uri'."), &place));
+            continue;
+        };
+        if let Some(at) = references::data(shelf, workspace, uri, shape, &input.place("uri"), problems)? {
+            let document = match shape {
+                Shape::File => InputDocument::File { at },
+                Shape::Folder => InputDocument::Folder { at },
+            };
+            inputs.insert(name.clone(), document);
+        }
+    }
+    Ok(())
+}
+
+fn read_outputs(
+    job: &str,
+    fields: &Fields<'_>,
+    workspace: &Workspace,
+    shelf: &dyn Shelf,
+    outputs: &mut BTreeMap<String, OutputDocument>,
+    notes: &mut Vec<String>,
+    problems: &mut Vec<Problem>,
+) -> Result<(), Refusal> {
+    for (name, value) in fields.object("outputs", problems).entries() {
+        let place = format!("properties.outputs.{name}");
+        if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') || name.is_empty() {
+            problems.push(bad(format!("'{name}' cannot name an output: letters, digits, '_' and '-' can."), &place));
+            continue;
+        }
+        let output = Fields::of(Some(value), &place, problems);
+        let kind = output.text("jobOutputType", problems).unwrap_or("uri_folder").to_ascii_lowercase();
+        let shape = match kind.as_str() {
+            "uri_file" => Shape::File,
+            "uri_folder" | "mltable" => Shape::Folder,
+            "custom_model" | "mlflow_model" | "triton_model" => {
+                notes.push(format!("The output '{name}' ({kind}) is kept as a folder; models are not registered yet."));
+                Shape::Folder
+            }
+            _ => {
+                problems.push(bad(format!("The output '{name}' has the unknown type '{kind}'."), &place));
+                continue;
+            }
+        };
+        if output.text("mode", problems).is_some_and(|mode| mode.eq_ignore_ascii_case("Direct")) {
+            problems.push(
+                Problem::new(Code::NotSupported, format!("The output '{name}' asks for the mode 'direct', which is not supported yet; use rw_mount or upload.")).at(output.place("mode")),
+            );
+        }
+        if let Some(asset) = output.text("assetName", problems) {
+            notes.push(format!("The output '{name}' is kept, but not registered as the asset '{asset}' yet."));
+        }
+        let at = match output.text("uri", problems).filter(|uri| !uri.is_empty()) {
+            Some(uri) => references::data(shelf, workspace, uri, shape, &output.place("uri"), problems)?,
+            None => {
+                let folder = format!("azureml/{job}/{name}/");
+                Some(workspace_files::default_output(workspace.id, if shape == Shape::File { folder + name } else { folder }))
+            }
+        };
+        if let Some(at) = at {
+            let document = match shape {
+                Shape::File => OutputDocument::File { at },
+                Shape::Folder => OutputDocument::Folder { at },
+            };
+            outputs.insert(name.clone(), document);
+        }
+    }
+    Ok(())
+}
+
+/// `${{inputs.x}}` and `${{outputs.y}}` must exist; those inside `$[[ ]]` are optional.
+fn check_bindings(document: &JobDocument, problems: &mut Vec<Problem>) {
+    let mut command = document.command.as_str();
+    let mut required = String::new();
+    while let Some((before, rest)) = command.split_once("$[[") {
+        required += before;
+        command = rest.split_once("]]").map_or("", |(_, after)| after);
+    }
+    required += command;
+    for part in required.split("${{").skip(1) {
+        let Some((inside, _)) = part.split_once("}}") else { continue };
+        let inside = inside.trim();
+        let known = match inside.split_once('.') {
+            Some(("inputs", name)) => document.asked["inputs"].get(name).is_some(),
+            Some(("outputs", name)) => document.asked["outputs"].get(name).is_some(),
+            _ => false,
+        };
+        if !known {
+            problems.push(bad(format!("The command uses '${{{{{inside}}}}}', which the job does not define."), "properties.command"));
+        }
+    }
+}
+
+fn read_resources(fields: &Fields<'_>, notes: &mut Vec<String>, problems: &mut Vec<Problem>) -> Need {
+    let resources = fields.object("resources", problems);
+    if let Some(count) = resources.integer("instanceCount", problems)
+        && count != 1
+    {
+        let message = if count > 1 {
+            format!("{count} instances were asked for; jobs on more than one node are not supported yet.")
+        } else {
+            format!("'instanceCount' is {count}; a job takes 1 node.")
+        };
+        problems.push(Problem::new(Code::NotSupported, message).at(resources.place("instanceCount")));
+    }
+    for (key, what) in [("shmSize", "shm_size"), ("dockerArgs", "docker_args"), ("dockerArgsList", "docker_args")] {
+        if resources.value(key).is_some_and(|value| value != "2g") {
+            notes.push(format!("{what} has no effect: the job does not run in a container."));
+        }
+    }
+    for key in ["instanceType", "maxInstanceCount", "locations"] {
+        if resources.value(key).is_some() {
+            notes.push(format!("resources.{key} has no effect: the job runs on a node of its cluster."));
+        }
+    }
+    let properties = resources.object("properties", problems);
+    if properties.value("IsLocal").is_some() {
+        problems.push(Problem::new(Code::NotSupported, "compute: local is not supported; name a compute cluster of this workspace.").at(properties.place("IsLocal")));
+    }
+    let Some(asked) = properties.value("neap") else { return Need::Whole };
+    refuse_container_isolation(asked.get("isolation"), &properties.place("neap.isolation"), problems);
+    need::read(asked, &properties.place("neap"), problems)
+}
+
+fn refuse_container_isolation(asked: Option<&Value>, place: &str, problems: &mut Vec<Problem>) {
+    match asked.and_then(Value::as_str) {
+        Some("container") => problems.push(
+            Problem::new(
+                Code::NotSupported,
+                "isolation: container cannot be kept: there is no container engine support yet, and it is never weakened. Leave it out, or say host-allowed.",
+            )
+            .at(place),
+        ),
+        Some("host-allowed") | None => {}
+        Some(other) => problems.push(bad(format!("'{other}' is not an isolation: container or host-allowed."), place)),
+    }
+}
+
+fn read_timeout(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Option<u64> {
+    let limits = fields.object("limits", problems);
+    let text = limits.text("timeout", problems)?;
+    let place = limits.place("timeout");
+    match durations::parse_ms(text).map(u64::try_from) {
+        Ok(Ok(ms)) if ms > 0 => Some(ms),
+        Ok(_) => {
+            problems.push(bad(format!("The timeout '{text}' must be longer than nothing."), &place));
+            None
+        }
+        Err(why) => {
+            problems.push(bad(format!("{why}."), &place));
+            None
+        }
+    }
+}
+
+fn read_priority(fields: &Fields<'_>, notes: &mut Vec<String>, problems: &mut Vec<Problem>) -> u8 {
+    let queue = fields.object("queueSettings", problems);
+    if let Some(tier) = queue.text("jobTier", problems)
+        && !tier.eq_ignore_ascii_case("Null")
+    {
+        notes.push(format!("queue_settings.job_tier '{tier}' has no effect: the cluster's tier applies."));
+    }
+    let Some(asked) = queue.value("priority") else { return DEFAULT_PRIORITY };
+    let read = match asked {
+        Value::String(word) => match word.to_ascii_lowercase().as_str() {
+            "low" => Some(1),
+            "medium" => Some(2),
+            "high" => Some(3),
+            _ => None,
+        },
+        number => number.as_u64().filter(|n| (1..=3).contains(n)).and_then(|n| u8::try_from(n).ok()),
+    };
+    read.unwrap_or_else(|| {
+        problems.push(bad(format!("The priority {asked} is not known: 1 (low), 2 (medium) or 3 (high)."), &queue.place("priority")));
+        DEFAULT_PRIORITY
+    })
+}
+
+/// Everything else that a job may carry: refused where it would change the result, said in the log where not.
+fn read_without_effect(fields: &Fields<'_>, notes: &mut Vec<String>, problems: &mut Vec<Problem>) {
+    let mut refuse = |key: &str, sentence: &str| {
+        if fields.value(key).is_some_and(|value| value.as_object().is_none_or(|map| !map.is_empty())) {
+            problems.push(Problem::new(Code::NotSupported, sentence).at(fields.place(key)));
+        }
+    };
+    refuse("distribution", "Distributed jobs are not supported yet; leave 'distribution' out to run one process.");
+    refuse("componentId", "Jobs of a registered component are not supported yet; give the command itself.");
+    refuse("parentJobName", "Child jobs are not supported yet.");
+    refuse("secretsConfiguration", "Secrets in jobs are not supported yet.");
+    if let Some(kind) = fields.value("identity").and_then(|identity| identity["identityType"].as_str()) {
+        notes.push(format!("identity '{kind}' is not in force yet: the job gets no token of its own."));
+    }
+    for (name, service) in fields.object("services", problems).entries().filter(|(name, _)| *name != "Studio" && *name != "Tracking") {
+        let kind = service["jobServiceType"].as_str().unwrap_or("service");
+        notes.push(format!("The service '{name}' ({kind}) is not started: interactive services are not supported yet."));
+    }
+    for (key, sentence) in [
+        ("notificationSetting", "Notifications are not sent yet."),
+        ("autologgerSettings", "Automatic MLflow logging is not switched on by the server."),
+    ] {
+        if fields.value(key).is_some_and(|value| value.as_object().is_none_or(|map| map.values().any(|v| !v.is_null()))) {
+            notes.push(sentence.into());
+        }
+    }
+    for (key, _) in fields.entries().filter(|(key, _)| !KNOWN.contains(&key.as_str())) {
+        notes.push(format!("'{key}' of the request is not known here and has no effect."));
+    }
+    let properties = fields.object("properties", problems);
+    if properties.value("neap.isolation").is_some_and(|value| value == "container") {
+        refuse_container_isolation(properties.value("neap.isolation"), &properties.place("neap.isolation"), problems);
+    }
+}
+
+#[cfg(test)]
+#[path = "read_tests.rs"]
+mod tests;

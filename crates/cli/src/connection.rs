@@ -31,6 +31,7 @@ impl std::fmt::Debug for Connection {
 #[derive(Debug, Clone, Deserialize)]
 pub struct ServerFile {
     pub pid: i32,
+    pub url: String,
 }
 
 impl Connection {

@@ -105,3 +105,59 @@ impl Machine {
         (step.answers, effects)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use neap_core::DocHash;
+    use neap_core::settings::Settings;
+
+    fn group(name: &str, ticket: u32) -> Input<u32> {
+        let command = Command::PutGroup {
+            subscription: "s".into(),
+            name: name.into(),
+            location: "westus".into(),
+            document: DocHash([0; 32]),
+        };
+        Input { actor: "me".into(), command, documents: Vec::new(), ticket }
+    }
+
+    fn started() -> Machine {
+        let mut machine = Machine::new(State::default());
+        let start = Command::Start { release: "test".into(), settings: Settings::default() };
+        let step = machine.step(
+            vec![Input { actor: "me".into(), command: start, documents: vec![], ticket: 0 }],
+            Millis(5),
+        );
+        machine.commit(step);
+        machine
+    }
+
+    #[test]
+    fn a_step_that_is_not_committed_never_happened() {
+        let machine = started();
+        let before = machine.state().clone();
+        let step = machine.step(vec![group("one", 1)], Millis(6));
+        assert_eq!(step.batch.entries.len(), 1);
+        drop(step);
+        assert_eq!(*machine.state(), before);
+    }
+
+    #[test]
+    fn a_refusal_does_not_hold_up_the_batch() {
+        let mut machine = started();
+        let step = machine.step(vec![group("bad.", 1), group("good", 2)], Millis(6));
+        let (answers, _) = machine.commit(step);
+        let taken: Vec<_> = answers.iter().map(|(ticket, answer)| (*ticket, answer.is_ok())).collect();
+        assert_eq!(taken, vec![(1, false), (2, true)]);
+        assert_eq!(machine.state().groups.len(), 1);
+    }
+
+    #[test]
+    fn time_never_goes_back() {
+        let mut machine = started();
+        let step = machine.step(vec![group("one", 1)], Millis(3));
+        assert_eq!(step.now, Millis(5), "the last event was at 5");
+        machine.commit(step);
+    }
+}

@@ -91,8 +91,8 @@ impl Config {
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
             return Ok(Self::default());
         }
-        let config: Self =
-            serde_saphyr::from_str(&text).map_err(|e| ConfigError::Invalid { path: shown.clone(), problem: e.to_string() })?;
+        let config: Self = serde_saphyr::from_str(&text)
+            .map_err(|e| ConfigError::Invalid { path: shown.clone(), problem: e.to_string() })?;
         config.check().map_err(|problem| ConfigError::Invalid { path: shown, problem })?;
         Ok(config)
     }
@@ -163,6 +163,11 @@ mod tests {
     #[test]
     fn what_it_does_not_know_is_refused() {
         assert!(load("locl: {}\n").unwrap_err().to_string().contains("locl"));
-        assert!(load("lease_ttl_seconds: 1\nlocal: {max_nodes: 0}\n").unwrap_err().to_string().contains("max_nodes"));
+        assert!(
+            load("lease_ttl_seconds: 1\nlocal: {max_nodes: 0}\n")
+                .unwrap_err()
+                .to_string()
+                .contains("max_nodes")
+        );
     }
 }

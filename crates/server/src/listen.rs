@@ -66,7 +66,12 @@ impl Front {
     async fn connection(self: Arc<Self>, stream: TcpStream) {
         match tokio::time::timeout(HANDSHAKE, self.handshake(stream)).await {
             Ok(Ok((stream, true))) => {
-                let certified = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).and_then(|cert| neap_identity::node_of(cert));
+                let certified = stream
+                    .get_ref()
+                    .1
+                    .peer_certificates()
+                    .and_then(|chain| chain.first())
+                    .and_then(|cert| neap_identity::node_of(cert));
                 self.sessions.clone().serve(stream, certified).await;
             }
             Ok(Ok((stream, false))) => self.http(stream).await,
@@ -78,7 +83,10 @@ impl Front {
     /// True: it is an agent.
     async fn handshake(&self, stream: TcpStream) -> io::Result<(TlsStream<TcpStream>, bool)> {
         let start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
-        let agent = start.client_hello().alpn().is_some_and(|mut names| names.any(|name| name == neap_protocol::ALPN));
+        let agent = start
+            .client_hello()
+            .alpn()
+            .is_some_and(|mut names| names.any(|name| name == neap_protocol::ALPN));
         let config = if agent { self.tls.agents.clone() } else { self.tls.http.clone() };
         Ok((start.into_stream(config).await?, agent))
     }

@@ -82,7 +82,8 @@ pub fn run(options: &ServerOptions) -> Result<(), ServerError> {
         isolation_missing: capabilities.missing,
         node_logs: folder.node_logs(),
     };
-    let machine = Capacity { cpus_milli: machine.cpus_milli, memory_mb: machine.memory_mb, gpus: machine.gpus };
+    let machine =
+        Capacity { cpus_milli: machine.cpus_milli, memory_mb: machine.memory_mb, gpus: machine.gpus };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(Server { options, folder, config, machine }.serve(facts))
 }
@@ -127,7 +128,11 @@ impl Server<'_> {
             release: self.options.version.as_str().into(),
             provider: Arc::new(provider),
             news,
-            gate: Gate { authority: keys.authority.clone(), tokens: keys.join, used: Mutex::new(UsedNonces::new()) },
+            gate: Gate {
+                authority: keys.authority.clone(),
+                tokens: keys.join,
+                used: Mutex::new(UsedNonces::new()),
+            },
             logs: JobLogs::open(store.clone(), &self.folder.joblogs())?,
             orders: OrderSettings {
                 base_url: url.clone(),
@@ -230,7 +235,11 @@ fn reachable_host(address: SocketAddr) -> String {
 }
 
 /// A fresh installation has a resource group and a workspace to work in.
-async fn default_workspace(handle: &Handle, installation: &Installation, location: &str) -> Result<(), ServerError> {
+async fn default_workspace(
+    handle: &Handle,
+    installation: &Installation,
+    location: &str,
+) -> Result<(), ServerError> {
     if !handle.state().groups.is_empty() {
         return Ok(());
     }

@@ -46,7 +46,8 @@ impl Tls {
         let mut roots = RootCertStore::empty();
         roots.add(authority.ca_der().clone())?;
         let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).allow_unauthenticated().build()?;
-        let mut agents = ServerConfig::builder().with_client_cert_verifier(verifier).with_cert_resolver(resolver);
+        let mut agents =
+            ServerConfig::builder().with_client_cert_verifier(verifier).with_cert_resolver(resolver);
         agents.alpn_protocols = vec![neap_protocol::ALPN.to_vec()];
         Ok(Self { http: Arc::new(http), agents: Arc::new(agents) })
     }

@@ -61,6 +61,8 @@ fn variables(connection: &Connection, global: &Global) -> Vec<(&'static str, Str
         ("IDENTITY_ENDPOINT", format!("{url}/msi/token")),
         ("IDENTITY_HEADER", connection.identity_secret.clone()),
         ("REQUESTS_CA_BUNDLE", bundle.clone()),
+        // `az` fetches the metadata document with a client that knows only this one.
+        ("SSL_CERT_FILE", bundle.clone()),
         ("NODE_EXTRA_CA_CERTS", bundle),
         ("AZUREML_RUN_POLLING_INTERVAL_MIN", "1".to_owned()),
         ("AZUREML_RUN_POLLING_INTERVAL_MAX", "1".to_owned()),

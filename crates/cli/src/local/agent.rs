@@ -1,4 +1,4 @@
-//! `neap agent`: one node. Started by the server, not by people.
+//! `neap agent`: one node. Started by the provider, not by people.
 
 use crate::args::Global;
 use crate::failure::{Failure, Outcome};
@@ -6,6 +6,7 @@ use crate::terminal::Terminal;
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
+
 #[derive(Debug, Args)]
 pub struct AgentArgs {
     /// The folder of this node
@@ -13,6 +14,6 @@ pub struct AgentArgs {
     pub dir: PathBuf,
 }
 
-pub fn run(_args: AgentArgs, _global: &Global, _terminal: &Terminal) -> Outcome<ExitCode> {
-    Err(Failure::failed("not built into this binary"))
+pub fn run(args: AgentArgs, _global: &Global, _terminal: &Terminal) -> Outcome<ExitCode> {
+    neap_agent::main(&args.dir).map(|()| ExitCode::SUCCESS).map_err(|error| Failure::failed(error.to_string()))
 }

@@ -1,14 +1,107 @@
 //! `neap doctor`: what works on this machine, and what does not.
 
 use crate::args::Global;
-use crate::failure::{Failure, Outcome};
+use crate::connection::{Connection, server_file};
+use crate::failure::Outcome;
+use crate::output::{Printer, emit};
+use crate::settings::{Settings, data_folder};
 use crate::terminal::Terminal;
 use clap::Args;
-use std::process::ExitCode;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  neap doctor\n  neap doctor -o json")]
+#[command(
+    after_help = "Looks at this machine the way a node does: what separates jobs from each other and from the machine, \
+                  what a size is worth here, which interpreter jobs find.\n\nExamples:\n  neap doctor\n  neap doctor -o json"
+)]
 pub struct DoctorArgs {}
 
-pub fn run(_args: DoctorArgs, _global: &Global, _terminal: &Terminal) -> Outcome<ExitCode> {
-    Err(Failure::failed("not built into this binary"))
+pub fn run(_args: DoctorArgs, global: &Global, _terminal: &Terminal) -> Outcome<ExitCode> {
+    let data = data_folder(global.data.as_deref())?;
+    let report = examine(&data);
+    if global.output.is_some() || global.query.is_some() {
+        Printer::new(global, &Settings::load()?)?.print(&report, &[])?;
+    } else {
+        emit(&for_people(&report))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn examine(data: &Path) -> Value {
+    let capabilities = neap_sandbox::probe();
+    let machine = neap_sandbox::machine();
+    let reachable = if capabilities.root {
+        "jobs run as an unprivileged user; the data folder is hidden from them".to_owned()
+    } else if capabilities.namespaces() {
+        "jobs run as you, in namespaces that hide the data folder; they reach your other files".to_owned()
+    } else {
+        "jobs run as you and reach whatever you reach, the data folder too".to_owned()
+    };
+    json!({
+        "machine": {
+            "cores": f64::from(machine.cpus_milli) / 1000.0,
+            "memory_mb": machine.memory_mb,
+            "gpus": machine.gpus,
+        },
+        "sizes": "an Azure size is nominal here: a node gets what its size says or what the machine has, whichever is less",
+        "root": capabilities.root,
+        "cgroup": capabilities.cgroup.map(|version| format!("{version:?}").to_lowercase()),
+        "isolation": capabilities.have,
+        "isolation_missing": capabilities.missing,
+        "reachable_by_jobs": reachable,
+        "python": version_of("python3"),
+        "container_engine": "not used: images are named in the log, and jobs run on the interpreter of this machine",
+        "data_folder": data.display().to_string(),
+        "data_folder_free_mb": free_mb(data),
+        "server": server_state(data),
+    })
+}
+
+fn version_of(program: &str) -> Value {
+    match Command::new(program).arg("--version").output() {
+        Ok(output) if output.status.success() => json!(String::from_utf8_lossy(&output.stdout).trim()),
+        _ => Value::Null,
+    }
+}
+
+fn free_mb(data: &Path) -> Option<u64> {
+    let there = data.ancestors().find(|path| path.exists())?;
+    rustix::fs::statvfs(there).ok().map(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) >> 20)
+}
+
+fn server_state(data: &Path) -> Value {
+    match (server_file(data), Connection::of_folder(data)) {
+        (Ok(Some(server)), Ok(Some(_))) => json!(format!("serves at {} (process {})", server.url, server.pid)),
+        _ => json!("does not run; start it with: neap up --detach"),
+    }
+}
+
+fn for_people(report: &Value) -> String {
+    let mut text = String::new();
+    let mut row = |name: &str, value: &str| text.push_str(&format!("{name:<18} {value}\n"));
+    let said = |key: &str| match &report[key] {
+        Value::String(s) => s.clone(),
+        Value::Null => "none".into(),
+        other => other.to_string(),
+    };
+    let machine = &report["machine"];
+    row("Machine", &format!("{} cores, {} MB, {} GPUs", machine["cores"], machine["memory_mb"], machine["gpus"]));
+    row("Sizes", &said("sizes"));
+    row("Root", &said("root"));
+    row("Cgroups", &said("cgroup"));
+    let list = |key: &str| -> Vec<String> {
+        report[key].as_array().into_iter().flatten().filter_map(Value::as_str).map(String::from).collect()
+    };
+    row("Isolation", &list("isolation").join(", "));
+    for missing in list("isolation_missing") {
+        row("Missing", &missing);
+    }
+    row("Jobs reach", &said("reachable_by_jobs"));
+    row("Python", &said("python"));
+    row("Containers", &said("container_engine"));
+    row("Data folder", &format!("{} ({} MB free)", said("data_folder"), report["data_folder_free_mb"]));
+    row("Server", &said("server"));
+    text
 }

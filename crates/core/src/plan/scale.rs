@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::cluster::{Cluster, Cut};
 use crate::draft::Draft;
 use crate::event::{ClusterTarget, NodeLeaving, NodeRequested};
-use crate::ids::{ClusterId, NodeId};
+use crate::ids::ClusterId;
 use crate::job::Need;
 use crate::state::State;
 use crate::units::{Capacity, Millis};
@@ -108,31 +108,35 @@ pub fn provider_cut(state: &State, nominal: Capacity) -> Option<Cut> {
     None
 }
 
-/// Lets idle nodes go: at once when there are more than `max`, after their idle time otherwise.
+/// Lets idle nodes go: at once when there are more than `max`, after their idle time otherwise. Unheard ones first,
+/// and never so many that fewer than `desired` can serve.
 fn shrink(draft: &mut Draft, id: ClusterId, desired: u32, now: Millis) {
     let Some(cluster) = draft.state.clusters.get(&id).filter(|c| c.live > desired).cloned() else { return };
-    let mut over_max = cluster.live.saturating_sub(cluster.scale.max);
-    let mut surplus = cluster.live - desired;
-    let spare: Vec<(NodeId, bool, Millis)> = draft
+    let mut live = cluster.live;
+    let mut serving = cluster.live - cluster.unheard;
+    let mut spare: Vec<_> = draft
         .state
         .nodes_of(&cluster)
         .filter(|node| node.is_live() && node.attempts.is_empty())
-        .map(|node| (node.id, node.is_idle(), node.since))
+        .cloned()
         .collect();
-    for (id, idle, since) in spare {
-        if surplus == 0 {
+    spare.sort_by_key(|node| (!node.silent, node.id));
+    for node in spare {
+        if live <= desired {
             return;
         }
-        let reason: Arc<str> = if over_max > 0 {
+        let reason: Arc<str> = if live > cluster.scale.max {
             format!("max_instances was lowered to {}", cluster.scale.max).into()
-        } else if idle && now >= since.plus(cluster.scale.idle_ms) {
-            format!("idle for {} s", now.since(since) / 1000).into()
+        } else if !node.silent && serving <= desired {
+            continue;
+        } else if node.is_idle() && now >= node.since.plus(cluster.scale.idle_ms) {
+            format!("idle for {} s", now.since(node.since) / 1000).into()
         } else {
             continue;
         };
         let deadline = now.plus(draft.state.settings.leave_deadline_ms);
-        draft.emit(now, NodeLeaving { id, deadline, reason });
-        over_max = over_max.saturating_sub(1);
-        surplus -= 1;
+        draft.emit(now, NodeLeaving { id: node.id, deadline, reason });
+        live -= 1;
+        serving -= u32::from(!node.silent);
     }
 }

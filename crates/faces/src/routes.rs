@@ -78,7 +78,7 @@ impl Face {
         let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         match (first.as_str(), second.as_str()) {
             ("subscriptions" | "providers" | "tenants", _) | ("metadata", "endpoints") => Self::Arm,
-            ("discovery", _) | ("history" | "data", "v1.0") => Self::History,
+            ("discovery", "") | ("history" | "data", "v1.0") => Self::History,
             ("neap", "v1" | "logs") => Self::Neap,
             _ => Self::Others,
         }
@@ -133,7 +133,7 @@ async fn route(entrance: &Entrance, request: Request) -> Response {
 /// What is read before there is a token, or carries its own signature.
 fn is_open(segments: &[String]) -> bool {
     let words: Vec<&str> = segments.iter().map(String::as_str).collect();
-    matches!(words.as_slice(), ["metadata", _] | ["discovery", ..] | ["neap", "logs", ..])
+    matches!(words.as_slice(), ["metadata", _] | ["discovery"] | ["neap", "logs", ..])
 }
 
 #[cfg(test)]
@@ -148,6 +148,7 @@ mod tests {
             ("//metadata/endpoints", Face::Arm),
             ("/metadata/identity/oauth2/token", Face::Others),
             ("/discovery", Face::History),
+            ("/discovery/keys", Face::Others),
             ("/history/v1.0/subscriptions/s", Face::History),
             ("/data/v1.0/subscriptions/s", Face::History),
             ("/data/other", Face::Others),

@@ -1,0 +1,63 @@
+//! `details`: what `stream` polls. Status, and signed URLs of the logs.
+
+use axum::response::Response;
+use neap_core::documents::JobMeta;
+use neap_core::job::Status;
+use neap_core::state::Workspace;
+use neap_core::{Millis, Refusal};
+use neap_ledger::JobRow;
+use serde_json::{Map, Value, json};
+
+use crate::app::App;
+use crate::arm::find_job;
+use crate::ask::Ask;
+use crate::{limits, reply, workspace_files};
+
+pub(crate) fn get(app: &App, ask: &Ask, workspace: &Workspace, run: &str) -> Result<Response, Refusal> {
+    let row = find_job(app, workspace, run)?;
+    let meta: JobMeta = app.document(&row.meta)?;
+    let mut status = row.status;
+    // A client prints a log only while it sees the run in progress: a run that was quicker than its first look is
+    // shown once as finalizing, so that its log is printed.
+    if ended_moments_ago(&row, app.now()) && !app.memory.mark_log_read(&ask.caller.actor, row.id.0) {
+        status = Status::Finalizing;
+    }
+    let mut log_files = Map::new();
+    if row.attempt > 0 {
+        log_files.insert("user_logs/std_log.txt".into(), json!(workspace_files::log_url(app, &ask.base, &row, &ask.caller.actor)));
+    }
+    let warnings = row.reason.as_ref().filter(|_| !row.status.is_final()).map(|reason| json!([{"source": "neap", "message": reason}]));
+    let is_final = status.is_final();
+    Ok(reply::ok(&json!({
+        "runId": row.name,
+        "target": row.cluster_name,
+        "status": status.word(),
+        "startTimeUtc": row.started.map(Millis::rfc3339),
+        "endTimeUtc": row.ended.filter(|_| is_final).map(Millis::rfc3339),
+        "warnings": warnings,
+        "error": error_of(&row).filter(|_| is_final),
+        "properties": meta.properties,
+        "inputDatasets": [],
+        "outputDatasets": [],
+        "runDefinition": null,
+        "logFiles": log_files,
+        "submittedBy": row.owner,
+    })))
+}
+
+fn ended_moments_ago(row: &JobRow, now: Millis) -> bool {
+    // Without an attempt there is no log to print.
+    row.status.is_final() && row.attempt > 0 && row.ended.is_some_and(|ended| now.since(ended) < limits::ENDED_MOMENTS_AGO_MS)
+}
+
+/// As clients dump it when a run failed.
+pub(super) fn error_of(row: &JobRow) -> Option<Value> {
+    let failure = row.failure.as_ref()?;
+    Some(json!({"error": {
+        "code": failure.code,
+        "message": failure.message,
+        "messageFormat": null,
+        "details": [{"code": "NextStep", "message": failure.next_step}],
+        "innerError": {"code": failure.class.word(), "innerError": null},
+    }}))
+}

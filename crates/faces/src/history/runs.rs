@@ -1,0 +1,105 @@
+//! A job as run history tells it, and edits of its metadata.
+
+use axum::response::Response;
+use neap_core::Refusal;
+use neap_core::documents::{JobDocument, JobMeta};
+use neap_core::state::Workspace;
+use neap_ledger::JobRow;
+use serde_json::{Map, Value, json};
+
+use crate::app::App;
+use crate::arm::{find_job, job_edit, output_uri, paths};
+use crate::ask::Ask;
+use crate::fields::Fields;
+use crate::reply;
+
+pub(crate) fn get(app: &App, workspace: &Workspace, run: &str) -> Result<Response, Refusal> {
+    let row = find_job(app, workspace, run)?;
+    Ok(reply::ok(&answer(app, workspace, &row)?))
+}
+
+pub(super) fn answer(app: &App, workspace: &Workspace, row: &JobRow) -> Result<Value, Refusal> {
+    let document: JobDocument = app.document(&row.document)?;
+    let meta: JobMeta = app.document(&row.meta)?;
+    let outputs: Map<String, Value> = document
+        .outputs
+        .iter()
+        .map(|(name, output)| (name.clone(), json!({"assetId": asset_id(&row.name, name), "type": output_uri(workspace, output).1})))
+        .collect();
+    Ok(json!({
+        "runNumber": row.id,
+        "runId": row.name,
+        "rootRunId": row.name,
+        "parentRunId": null,
+        "experimentId": paths::derived_guid(&[&app.installation.id, "experiment", &workspace.id.to_string(), &document.experiment]),
+        "status": row.status.word(),
+        "createdUtc": row.created.rfc3339(),
+        "startTimeUtc": row.started.map(neap_core::Millis::rfc3339),
+        "endTimeUtc": row.ended.map(neap_core::Millis::rfc3339),
+        "displayName": meta.display_name.as_ref().unwrap_or(&row.name),
+        "name": null,
+        "dataContainerId": format!("dcid.{}", row.name),
+        "description": meta.description,
+        "hidden": row.archived,
+        "runType": "azureml.commandjob",
+        "runTypeV2": {"orchestrator": null, "traits": [], "attribution": null, "computeType": "AmlCompute"},
+        "properties": meta.properties,
+        "tags": meta.tags,
+        "inputs": {},
+        "outputs": outputs,
+        "error": super::details::error_of(row),
+        "compute": {"target": row.cluster_name, "targetType": "amlctrain"},
+        "target": row.cluster_name,
+        "createdBy": {"userName": row.owner},
+        "jobSpecification": null,
+        "primaryMetric": null,
+        "token": null,
+    }))
+}
+
+/// The id under which an output is asked for again.
+pub(super) fn asset_id(run: &str, output: &str) -> String {
+    format!("azureml|{run}|{output}")
+}
+
+pub(super) fn read_asset_id(id: &str) -> Option<(&str, &str)> {
+    id.strip_prefix("azureml|")?.split_once('|')
+}
+
+pub(crate) async fn edit(app: &App, ask: &Ask, workspace: &Workspace, run: &str) -> Result<Response, Refusal> {
+    let row = find_job(app, workspace, run)?;
+    let body = ask.json()?;
+    let mut problems = Vec::new();
+    let fields = Fields::of(Some(&body), "", &mut problems);
+    let hidden = fields.flag("hidden", &mut problems);
+    Refusal::unless_empty(problems)?;
+    let row = job_edit(app, ask, row, &edits(&body), hidden).await?;
+    Ok(reply::ok(&answer(app, workspace, &row)?))
+}
+
+/// The fields of a run that are a job's metadata. `name` is what older clients call the display name.
+fn edits(body: &Value) -> Value {
+    let mut out = Map::new();
+    for (from, to) in [("name", "displayName"), ("displayName", "displayName"), ("description", "description"), ("tags", "tags"), ("properties", "properties")] {
+        if let Some(value) = body.get(from).filter(|value| !value.is_null()) {
+            out.insert(to.into(), value.clone());
+        }
+    }
+    Value::Object(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn asset_ids_are_read_back() {
+        assert_eq!(read_asset_id(&asset_id("job_1", "o")), Some(("job_1", "o")));
+        assert_eq!(read_asset_id("azureml:x:1"), None);
+    }
+
+    #[test]
+    fn only_metadata_is_edited() {
+        assert_eq!(edits(&json!({"hidden": true, "tags": {"a": "1"}, "status": "Completed", "description": null})), json!({"tags": {"a": "1"}}));
+    }
+}

@@ -1,0 +1,42 @@
+//! `explain`: why a job is where it is, every reason at once.
+
+use axum::response::Response;
+use neap_core::Refusal;
+use neap_core::job::Status;
+use neap_core::state::Workspace;
+use neap_ledger::JobRow;
+use serde_json::json;
+
+use crate::app::App;
+use crate::arm::find_job;
+use crate::reply;
+
+pub(crate) fn get(app: &App, workspace: &Workspace, name: &str) -> Result<Response, Refusal> {
+    let row = find_job(app, workspace, name)?;
+    let mut reasons = neap_core::explain::queue_reasons(&app.state(), row.id);
+    if reasons.is_empty() {
+        reasons = told(&row);
+    }
+    Ok(reply::ok(&json!({"job": row.name, "status": row.status.word(), "reasons": reasons})))
+}
+
+/// What the tables know of a job that does not wait.
+fn told(row: &JobRow) -> Vec<String> {
+    let node = row.node.map_or_else(String::new, |id| format!(" on node n-{id}"));
+    let mut out: Vec<String> = match row.status {
+        Status::NotStarted | Status::Queued | Status::Provisioning => vec!["It waits for its turn.".into()],
+        Status::Preparing => vec![format!("Attempt {} is being prepared{node}.", row.attempt)],
+        Status::Running => vec![format!("Attempt {} runs{node}.", row.attempt)],
+        Status::Finalizing => vec![format!("Attempt {} has ended{node} and its outputs are being stored.", row.attempt)],
+        Status::CancelRequested => vec![format!("It was asked to stop{node}.")],
+        Status::Completed => vec![format!("Attempt {} completed{node}.", row.attempt)],
+        Status::Failed | Status::Canceled => Vec::new(),
+    };
+    if let Some(failure) = &row.failure {
+        out.push(format!("{} ({})", failure.message, failure.class.word()));
+        out.push(failure.next_step.to_string());
+    } else if let Some(reason) = &row.reason {
+        out.push(reason.clone());
+    }
+    out
+}

@@ -1,0 +1,103 @@
+//! Job logs: as a signed URL for clients that poll whole files, and followed byte by byte for `neap job stream`.
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::stream;
+use neap_core::state::Workspace;
+use neap_core::{Code, JobId, Refusal};
+use neap_ledger::JobRow;
+use neap_storage::{BlobAddress, Follower};
+use tokio::sync::watch;
+
+use crate::app::{App, unreadable};
+use crate::arm::{errors, find_job};
+use crate::ask::Ask;
+use crate::{reply, workspace_files};
+
+/// `/neap/logs/{account}/{job id}?…sig=`: the whole log, only whole lines while the job runs.
+pub(crate) async fn signed(app: &App, ask: &Ask, account: &str, job: &str) -> Result<Response, Refusal> {
+    let missing = || errors::not_found("Log", job);
+    let id: u64 = job.parse().map_err(|_| missing())?;
+    let caller = workspace_files::check_log_url(app, &ask.query, account, id)?;
+    let row = app.control.reader().job_by_id(JobId(id)).map_err(unreadable)?.ok_or_else(missing)?;
+    let bytes = workspace_files::read_log(app, &row).await?;
+    // Whoever has read the log of a running job goes on reading; nobody has to be told to look once more.
+    app.memory.mark_log_read(&caller, id);
+    Ok(reply::text(bytes))
+}
+
+/// `jobs/{j}/log?offset=N&follow=true`.
+pub(crate) async fn get(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> Result<Response, Refusal> {
+    let row = find_job(app, workspace, name)?;
+    let offset = match ask.query.get("offset") {
+        None => 0,
+        Some(text) => text.parse().map_err(|_| Refusal::because(Code::BadArgument, format!("'{text}' is not an offset in bytes.")))?,
+    };
+    let tail = Tail::open(app, &row, offset, ask.query.flag("follow"))?;
+    let body = Body::from_stream(stream::try_unfold(tail, |mut tail| async move {
+        let piece = tail.next().await.map_err(|refusal| std::io::Error::other(refusal.to_string()))?;
+        Ok::<_, std::io::Error>(piece.map(|bytes| (Bytes::from(bytes), tail)))
+    }));
+    let mut response = reply::text(body);
+    reply::set(&mut response, "x-neap-log-offset", &offset.to_string());
+    reply::set(&mut response, "cache-control", "no-store");
+    Ok(response)
+}
+
+/// A log being read to its end, and beyond as it grows.
+struct Tail {
+    app: App,
+    job: JobId,
+    address: BlobAddress,
+    offset: u64,
+    /// Present while following.
+    follower: Option<(Follower, watch::Receiver<u64>)>,
+}
+
+impl Tail {
+    fn open(app: &App, row: &JobRow, offset: u64, follow: bool) -> Result<Self, Refusal> {
+        let address = workspace_files::log_address(row)?;
+        let follower = if follow {
+            Some((app.store.watch(&address).map_err(workspace_files::storage)?, app.control.changes()))
+        } else {
+            None
+        };
+        Ok(Self { app: app.clone(), job: row.id, address, offset, follower })
+    }
+
+    /// The next bytes; `None` at the end.
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, Refusal> {
+        loop {
+            // Looked at before reading: bytes that come in between are read by the next turn at the latest.
+            let is_final = self.is_final()?;
+            let bytes = workspace_files::read_piece(&self.app, self.address.clone(), self.offset).await?;
+            if !bytes.is_empty() {
+                self.offset += bytes.len() as u64;
+                return Ok(Some(bytes));
+            }
+            let Some((follower, changes)) = &mut self.follower else { return Ok(None) };
+            if is_final {
+                return Ok(None);
+            }
+            // An offset beyond the end waits for the job's end or for that much log.
+            let length = follower.length().max(self.offset);
+            tokio::select! {
+                _ = follower.grown(length) => {}
+                changed = changes.changed() => {
+                    if changed.is_err() {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A deleted job has ended too.
+    fn is_final(&self) -> Result<bool, Refusal> {
+        if self.app.state().jobs.contains_key(&self.job) {
+            return Ok(false);
+        }
+        Ok(self.app.control.reader().job_by_id(self.job).map_err(unreadable)?.is_none_or(|row| row.status.is_final()))
+    }
+}

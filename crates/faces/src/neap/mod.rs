@@ -1,0 +1,42 @@
+//! Neap's own interface: what Azure has no words for. JSON, bearer tokens; signed log URLs.
+
+mod explain;
+mod logs;
+mod nodes;
+mod openapi;
+mod shutdown;
+mod status;
+
+use axum::response::Response;
+use neap_core::Refusal;
+use neap_core::state::Workspace;
+
+use crate::app::App;
+use crate::arm::{errors, workspaces};
+use crate::ask::Ask;
+use crate::reply;
+
+pub(crate) async fn answer(app: &App, ask: &Ask) -> Result<Response, Refusal> {
+    let segments = ask.segments();
+    match (ask.method.as_str(), segments.as_slice()) {
+        ("GET", ["neap", "logs", account, job]) => logs::signed(app, ask, account, job).await,
+        ("GET", ["neap", "v1", "status"]) => status::get(app, ask),
+        ("POST", ["neap", "v1", "shutdown"]) => shutdown::post(app, ask),
+        ("GET", ["neap", "v1", "openapi.json"]) => Ok(reply::ok(&openapi::document(ask))),
+        (_, ["neap", "v1", "subscriptions", s, "resourcegroups", g, "workspaces", w, rest @ ..]) => {
+            let workspace = workspaces::find(&app.state(), s, g, w)?;
+            in_workspace(app, ask, &workspace, rest).await
+        }
+        _ => Err(errors::no_such_path(ask)),
+    }
+}
+
+async fn in_workspace(app: &App, ask: &Ask, workspace: &Workspace, rest: &[&str]) -> Result<Response, Refusal> {
+    match (ask.method.as_str(), rest) {
+        ("GET", ["computes", c, "nodes"]) => nodes::list(app, ask, workspace, c),
+        ("GET", ["computes", c, "nodes", n, "log"]) => nodes::log(app, workspace, c, n).await,
+        ("GET", ["jobs", j, "log"]) => logs::get(app, ask, workspace, j).await,
+        ("GET", ["jobs", j, "explain"]) => explain::get(app, workspace, j),
+        _ => Err(errors::no_such_path(ask)),
+    }
+}

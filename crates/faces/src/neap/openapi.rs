@@ -1,0 +1,71 @@
+//! The description of `/neap/v1` for machines.
+
+use serde_json::{Value, json};
+
+use crate::ask::Ask;
+
+const WORKSPACE: &str = "/neap/v1/subscriptions/{subscription}/resourceGroups/{group}/workspaces/{workspace}";
+
+pub(crate) fn document(ask: &Ask) -> Value {
+    let text = json!({"type": "string"});
+    let number = json!({"type": "integer"});
+    let capacity = json!({"type": "object", "properties": {"cpus": {"type": "number"}, "memory_mb": number, "gpus": number}});
+    let mut paths = serde_json::Map::new();
+    paths.insert(
+        "/neap/v1/status".into(),
+        json!({"get": operation("The server in a few numbers.", &[], &json!({"type": "object", "properties": {
+            "version": text, "installation_id": text, "pid": number, "uptime_ms": number, "url": text, "read_only": {"type": ["string", "null"]}, "seq": number,
+            "workspaces": number, "clusters": number, "nodes": {"type": "object", "additionalProperties": number},
+            "jobs": {"type": "object", "properties": {"queued": number, "running": number}}, "resident_bytes": number,
+            "isolation": {"type": "array", "items": text}, "isolation_missing": {"type": "array", "items": text}}}))}),
+    );
+    paths.insert(
+        "/neap/v1/shutdown".into(),
+        json!({"post": {"summary": "Asks the process to end.", "requestBody": {"content": {"application/json": {"schema": {"type": "object",
+            "properties": {"leave_nodes": {"type": "boolean"}, "grace_ms": number}}}}}, "responses": {"202": {"description": "It is ending."}}}}),
+    );
+    paths.insert(
+        format!("{WORKSPACE}/computes/{{compute}}/nodes"),
+        json!({"get": operation("A cluster's nodes; with gone=true also those that are gone.", &["compute", "?gone"], &json!({"type": "object", "properties": {
+            "value": {"type": "array", "items": {"type": "object", "properties": {"node_id": text, "state": text, "since": text, "reason": text,
+                "job": {"type": ["string", "null"]}, "nominal": capacity, "actual": capacity}}}}}))}),
+    );
+    paths.insert(format!("{WORKSPACE}/computes/{{compute}}/nodes/{{node}}/log"), json!({"get": plain("A node's boot log.", &["compute", "node"])}));
+    paths.insert(
+        format!("{WORKSPACE}/jobs/{{job}}/log"),
+        json!({"get": plain("A job's log from an offset; with follow=true until the job is final.", &["job", "?offset", "?follow"])}),
+    );
+    paths.insert(
+        format!("{WORKSPACE}/jobs/{{job}}/explain"),
+        json!({"get": operation("Why a job is where it is.", &["job"], &json!({"type": "object", "properties": {"job": text, "status": text, "reasons": {"type": "array", "items": text}}}))}),
+    );
+    json!({
+        "openapi": "3.1.0",
+        "info": {"title": "Neap", "version": "1", "description": "What Azure ML's own interface has no words for."},
+        "servers": [{"url": ask.base}],
+        "security": [{"bearer": []}],
+        "components": {"securitySchemes": {"bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}}},
+        "paths": paths,
+    })
+}
+
+/// Parameters that begin with `?` are in the query, others in the path.
+fn parameters(names: &[&str]) -> Vec<Value> {
+    let in_path = ["subscription", "group", "workspace"].into_iter().filter(|_| !names.is_empty()).chain(names.iter().copied());
+    in_path
+        .map(|name| match name.strip_prefix('?') {
+            Some(name) => json!({"name": name, "in": "query", "required": false, "schema": {"type": "string"}}),
+            None => json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}),
+        })
+        .collect()
+}
+
+fn operation(summary: &str, names: &[&str], schema: &Value) -> Value {
+    json!({"summary": summary, "parameters": parameters(names),
+           "responses": {"200": {"description": "As asked.", "content": {"application/json": {"schema": schema}}}}})
+}
+
+fn plain(summary: &str, names: &[&str]) -> Value {
+    json!({"summary": summary, "parameters": parameters(names),
+           "responses": {"200": {"description": "As asked.", "content": {"text/plain": {"schema": {"type": "string"}}}}}})
+}

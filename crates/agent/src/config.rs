@@ -1,26 +1,46 @@
-//! What a node is told before it starts: `node.json` in its folder, written by the provider, mode 0600.
+//! `node.json`: what a provider tells an agent before it starts.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+use crate::Error;
+
+/// Name of the file in the node's folder; written 0600 by the provider.
+pub const NODE_FILE: &str = "node.json";
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeConfig {
     pub node: u64,
-    /// Whose node this is: the orphan sweep and the cgroups go by it.
+    /// Names the installation, so that nobody touches another one's nodes.
     pub installation: String,
     /// `host:port` to dial.
     pub server: String,
-    /// The name in the server's certificate.
+    /// The name or address that the server's certificate must carry.
     pub server_name: String,
     pub ca_pem_path: PathBuf,
-    /// Good for one join.
+    /// One-time; of no use once the node has its certificate.
     pub join_token: String,
+    /// What the node may use at most; zero means the machine's.
     pub cpus_milli: u32,
     pub memory_mb: u64,
     pub gpus: u32,
-    /// Never shown to attempts.
+    /// Folders that attempts must not see.
     #[serde(default)]
     pub hide_paths: Vec<PathBuf>,
-    pub work_dir: PathBuf,
+    /// Where attempts have their folders; the node's own folder if absent.
+    #[serde(default)]
+    pub work_dir: Option<PathBuf>,
+}
+
+impl NodeConfig {
+    pub fn read(dir: &Path) -> Result<Self, Error> {
+        let path = dir.join(NODE_FILE);
+        let text = std::fs::read(&path).map_err(|source| Error::File {
+            doing: "reading",
+            path: path.clone(),
+            source,
+        })?;
+        serde_json::from_slice(&text).map_err(|source| Error::Config { path, source })
+    }
 }

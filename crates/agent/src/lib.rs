@@ -1,5 +1,57 @@
-//! The node: runs attempts, ships logs and outputs.
+//! The agent: what lives on a node. It dials the control plane, runs attempts, ships their logs and outputs, and
+//! ends itself and them when its lease does.
+//!
+//! `session` decides and does nothing; `driver` does and decides nothing; `attempt` is one attempt from its
+//! folder to its last upload. The agent keeps no state that outlives it: its death is the node's death.
 
+mod attempt;
+mod blobs;
+mod boot_log;
+mod command;
 mod config;
+mod connection;
+mod driver;
+mod finalize;
+mod prepare;
+mod python;
+mod session;
 
-pub use config::NodeConfig;
+use std::path::Path;
+
+pub use config::{NODE_FILE, NodeConfig};
+pub use session::ExitReason as EndReason;
+
+/// What can end an agent.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{doing} {path}: {source}", path = path.display())]
+    File { doing: &'static str, path: std::path::PathBuf, source: std::io::Error },
+    #[error("{path} is not a node's configuration: {source}; the provider that made this node must write it", path = path.display())]
+    Config { path: std::path::PathBuf, source: serde_json::Error },
+    #[error(transparent)]
+    Sandbox(#[from] neap_sandbox::Error),
+    #[error("making the node's key: {0}")]
+    Key(#[from] neap_identity::Error),
+    #[error("TLS: {0}; check that ca_pem_path names the server's CA")]
+    Tls(String),
+    #[error("starting the runtime: {0}")]
+    Runtime(std::io::Error),
+    #[error("the spawner died; the node cannot run attempts any more")]
+    SpawnerLost,
+}
+
+/// Runs the agent of the node whose folder this is, until it is told to leave or its lease ends.
+///
+/// Call it before the process has any other thread: it forks the spawner first of all.
+pub fn main(dir: &Path) -> Result<EndReason, Error> {
+    let config = NodeConfig::read(dir)?;
+    let spawner = neap_sandbox::Spawner::start(&neap_sandbox::SpawnerConfig {
+        node_dir: dir.to_owned(),
+        installation: config.installation.clone(),
+        node: config.node,
+    })?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Runtime)?;
+    let tasks = tokio::task::LocalSet::new();
+    tasks.block_on(&runtime, driver::run(dir, config, spawner))
+}

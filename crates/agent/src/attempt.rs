@@ -1,0 +1,313 @@
+//! One attempt, from its folder to its last upload: prepare, launch, listen to its supervisor, finalize.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use neap_protocol::{AttemptRef, AttemptSpec, Exit, FailureClass, Isolation, NodeFacts};
+use neap_sandbox::{Event, ExitRecord, HEAD_FILE, Launch, Outcome, SLOTS_MAX, Spawner, SpoolEnd};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+
+use crate::blobs::Blobs;
+use crate::boot_log;
+use crate::config::NodeConfig;
+use crate::prepare::{self, Layout};
+use crate::python::{self, Interpreter};
+use crate::session::{Input, prepare_failed};
+use crate::{driver::Happening, finalize};
+
+/// What all attempts of a node share.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub config: NodeConfig,
+    pub facts: NodeFacts,
+    pub work_dir: PathBuf,
+    pub path: String,
+    pub spawner: Spawner,
+    pub ca_pem: Vec<u8>,
+    pub blobs: OnceCell<Blobs>,
+    pub python: tokio::sync::OnceCell<Option<Interpreter>>,
+    pub python_for_others: tokio::sync::OnceCell<Option<Interpreter>>,
+    pub slots: RefCell<BTreeSet<u32>>,
+}
+
+impl Node {
+    /// The client for blobs, made when the first attempt needs one.
+    pub(crate) fn blobs_or_error(&self) -> Result<Blobs, String> {
+        if let Some(blobs) = self.blobs.get() {
+            return Ok(blobs.clone());
+        }
+        let blobs = Blobs::new(&self.ca_pem)?;
+        Ok(self.blobs.get_or_init(|| blobs).clone())
+    }
+
+    pub(crate) fn blobs(&self) -> Result<Blobs, Exit> {
+        self.blobs_or_error().map_err(|e| prepare_failed(FailureClass::System, e))
+    }
+
+    /// The interpreter that such an attempt can run; looked for once.
+    pub(crate) async fn python(&self, isolation: Isolation) -> Option<Interpreter> {
+        let for_others = isolation == Isolation::Full && self.spawner.capabilities().root;
+        let cell = if for_others { &self.python_for_others } else { &self.python };
+        cell.get_or_init(|| python::find(&self.path, for_others)).await.clone()
+    }
+
+    /// Where this attempt's folder is.
+    pub(crate) fn attempt_dir(&self, attempt: AttemptRef) -> PathBuf {
+        self.work_dir.join("attempts").join(attempt.to_string())
+    }
+}
+
+/// A place among the attempts that run at once, given back when dropped.
+struct Slot<'a> {
+    node: &'a Node,
+    number: u32,
+}
+
+impl<'a> Slot<'a> {
+    fn take(node: &'a Node) -> Option<Self> {
+        let mut taken = node.slots.borrow_mut();
+        let number = (0..SLOTS_MAX).find(|number| !taken.contains(number))?;
+        taken.insert(number);
+        Some(Self { node, number })
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        self.node.slots.borrow_mut().remove(&self.number);
+    }
+}
+
+/// What the driver tells a running attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Stop {
+        grace_ms: u64,
+    },
+    /// Nobody wants it any more: end it, store nothing, delete everything.
+    Discard,
+}
+
+/// Runs an attempt to its end, and says so exactly once unless it was discarded.
+pub(crate) async fn run(
+    node: Rc<Node>,
+    attempt: AttemptRef,
+    spec: Box<AttemptSpec>,
+    mut orders: UnboundedReceiver<Order>,
+    say: UnboundedSender<Happening>,
+) {
+    let dir = node.attempt_dir(attempt);
+    let (exit, end) = match Slot::take(&node) {
+        Some(slot) => {
+            let mut running = Running { node: &node, attempt, spec: &spec, say: &say, discarded: false };
+            let ended = running.run(&slot, &mut orders).await;
+            if running.discarded || matches!(orders.try_recv(), Ok(Order::Discard)) {
+                delete(dir).await;
+                let _ = say.send(Happening::Gone { attempt });
+                return;
+            }
+            ended
+        }
+        None => {
+            let full = format!("the node already runs {SLOTS_MAX} attempts");
+            (prepare_failed(FailureClass::System, full), SpoolEnd::default())
+        }
+    };
+    let _ = say.send(Happening::Ended { attempt, exit, end });
+    // The folder stays until log and reports are acknowledged.
+    while let Some(order) = orders.recv().await {
+        if order == Order::Discard {
+            delete(dir).await;
+            let _ = say.send(Happening::Gone { attempt });
+            return;
+        }
+    }
+}
+
+/// Deletes an attempt's folder. What the job left there may be large: not on the driver's thread.
+async fn delete(dir: PathBuf) {
+    let done = tokio::task::spawn_blocking(move || match std::fs::remove_dir_all(&dir) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(format!("deleting {}: {e}", dir.display())),
+        Ok(()) | Err(_) => Ok(()),
+    });
+    if let Ok(Err(e)) = done.await {
+        boot_log::line(&e);
+    }
+}
+
+struct Running<'a> {
+    node: &'a Node,
+    attempt: AttemptRef,
+    spec: &'a AttemptSpec,
+    say: &'a UnboundedSender<Happening>,
+    discarded: bool,
+}
+
+impl Running<'_> {
+    async fn run(&mut self, slot: &Slot<'_>, orders: &mut UnboundedReceiver<Order>) -> (Exit, SpoolEnd) {
+        let capabilities = self.node.spawner.capabilities();
+        let user = capabilities.root.then(|| neap_sandbox::attempt_user(self.node.config.node, slot.number));
+        let dir = self.node.attempt_dir(self.attempt);
+        let layout = Layout::new(dir, self.spec, capabilities.namespaces(), user);
+        let prepared = tokio::select! {
+            biased;
+            prepared = prepare::prepare(self.node, self.spec, &layout, slot.number) => prepared,
+            order = orders.recv() => {
+                self.discarded = order == Some(Order::Discard);
+                Err(Exit::Stopped)
+            }
+        };
+        let launched = match prepared {
+            Ok(launch) => self.supervise(&launch, orders).await,
+            Err(exit) => Err(exit),
+        };
+        match launched {
+            Ok(record) => self.finalize(&layout, record).await,
+            Err(exit) => {
+                if let Exit::PrepareFailed { message, .. } = &exit {
+                    boot_log::line(&format!("attempt {}: {message}", self.attempt));
+                    append(&layout, &format!("[neap] {message}\n"));
+                }
+                (exit, head_end(&layout))
+            }
+        }
+    }
+
+    fn tell(&self, input: Input) {
+        let _ = self.say.send(Happening::Session(input));
+    }
+
+    /// Launches, and passes on what the supervisor says until the attempt has ended.
+    async fn supervise(
+        &mut self,
+        launch: &Launch,
+        orders: &mut UnboundedReceiver<Order>,
+    ) -> Result<ExitRecord, Exit> {
+        let system = |e: String| prepare_failed(FailureClass::System, e);
+        let handle = self.node.spawner.launch(launch).map_err(|e| system(e.to_string()))?;
+        #[expect(
+            deprecated,
+            reason = "its successor is unsafe; the descriptor is owned by the value and never changes"
+        )]
+        let mut handle =
+            AsyncFd::with_interest(handle, Interest::READABLE).map_err(|e| system(e.to_string()))?;
+        loop {
+            tokio::select! {
+                biased;
+                ready = handle.readable_mut() => {
+                    let mut ready = ready.map_err(|e| system(e.to_string()))?;
+                    let heard = ready.get_inner_mut().events().map_err(|e| system(e.to_string()))?;
+                    ready.clear_ready();
+                    for event in heard.events {
+                        match event {
+                            Event::Started => self.tell(Input::Started {
+                                attempt: self.attempt,
+                                properties: self.properties(launch),
+                            }),
+                            Event::Log { head_bytes } => {
+                                self.tell(Input::LogGrew { attempt: self.attempt, bytes: head_bytes });
+                            }
+                            Event::Ended(record) => return Ok(record),
+                        }
+                    }
+                    if heard.closed {
+                        let _ = self.node.spawner.sweep();
+                        return Err(system("its supervisor was killed from outside, and the attempt with it".into()));
+                    }
+                }
+                order = orders.recv() => {
+                    let grace_ms = match order {
+                        Some(Order::Stop { grace_ms }) => grace_ms,
+                        Some(Order::Discard) | None => {
+                            self.discarded = true;
+                            0
+                        }
+                    };
+                    // A supervisor that is gone is noticed by reading.
+                    let _ = handle.get_ref().stop(grace_ms);
+                }
+            }
+        }
+    }
+
+    fn properties(&self, launch: &Launch) -> BTreeMap<String, String> {
+        let capabilities = self.node.spawner.capabilities();
+        let isolation = match self.spec.isolation {
+            Isolation::Full => capabilities.have.join(", "),
+            Isolation::Off => "off".to_owned(),
+        };
+        let mut properties = BTreeMap::from([("neap.isolation".to_owned(), isolation)]);
+        if self.spec.isolation == Isolation::Full && capabilities.cgroup.is_some() {
+            let limits = launch.limits;
+            let text = format!(
+                "{}.{:03} cores, {} MB",
+                limits.cpus_milli / 1000,
+                limits.cpus_milli % 1000,
+                limits.memory_mb
+            );
+            properties.insert("neap.limits".to_owned(), text);
+        }
+        properties
+    }
+
+    async fn finalize(&mut self, layout: &Layout, record: ExitRecord) -> (Exit, SpoolEnd) {
+        let end = match &record.outcome {
+            Outcome::NotStarted { step, message } => {
+                append(layout, &format!("[neap] {step}: {message}\n"));
+                head_end(layout)
+            }
+            _ => record.spool,
+        };
+        let exit = exit_of(record.outcome);
+        if self.discarded || matches!(exit, Exit::LeaseLost | Exit::PrepareFailed { .. }) {
+            return (exit, end);
+        }
+        let stored = match finalize::find(self.spec, layout) {
+            Ok(stores) if stores.is_empty() => Ok(()),
+            Ok(stores) => {
+                self.tell(Input::Finalizing { attempt: self.attempt });
+                finalize::store(self.node, layout, stores).await
+            }
+            Err(e) => Err(e.to_string()),
+        };
+        match stored {
+            Ok(()) => (exit, end),
+            Err(message) => {
+                boot_log::line(&format!("attempt {}: outputs: {message}", self.attempt));
+                (if exit == Exit::Success { Exit::FinalizeFailed { message } } else { exit }, end)
+            }
+        }
+    }
+}
+
+fn exit_of(outcome: Outcome) -> Exit {
+    match outcome {
+        Outcome::Exited { code: 0 } => Exit::Success,
+        Outcome::Exited { code } => Exit::Code { code },
+        Outcome::Signaled { signal } => Exit::Signal { signal },
+        Outcome::OutOfMemory { limit_mb } => Exit::OutOfMemory { limit_mb },
+        Outcome::TimedOut => Exit::Timeout,
+        Outcome::Stopped => Exit::Stopped,
+        Outcome::LeaseLost | Outcome::AgentLost => Exit::LeaseLost,
+        Outcome::NotStarted { step, message } => {
+            prepare_failed(FailureClass::System, format!("the sandbox could not be made: {step}: {message}"))
+        }
+    }
+}
+
+/// Adds a line of ours to the log of an attempt that has no supervisor.
+fn append(layout: &Layout, text: &str) {
+    use std::io::Write;
+    let opened = std::fs::OpenOptions::new().create(true).append(true).open(layout.dir.join(HEAD_FILE));
+    // The same words are in the report.
+    let _ = opened.and_then(|mut file| file.write_all(text.as_bytes()));
+}
+
+fn head_end(layout: &Layout) -> SpoolEnd {
+    let head_bytes = std::fs::metadata(layout.dir.join(HEAD_FILE)).map_or(0, |found| found.len());
+    SpoolEnd { head_bytes, after_head_bytes: 0 }
+}

@@ -1,0 +1,284 @@
+//! The agent's loop: waits for something to happen, asks the session what to do, does it.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use neap_protocol::{
+    AttemptRef, AttemptSpec, Down, Exit, LogChunk, NodeFacts, Up, encode_log, encode_message,
+};
+use neap_sandbox::{Lease, Spawner, SpoolEnd, SpoolReader, boot_ms};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use crate::attempt::{self, Node, Order};
+use crate::connection::{self, Credentials};
+use crate::session::{ExitReason, Input, Output, Session};
+use crate::{Error, NodeConfig, boot_log};
+
+/// A timer sleeps at most this long, so that time slept by the machine is noticed.
+const SLEEP_MS_MAX: u64 = 1000;
+const HAPPENINGS_AT_ONCE: usize = 64;
+
+/// Everything that can happen to an agent.
+#[derive(Debug)]
+pub(crate) enum Happening {
+    Session(Input),
+    /// Frames sent here go out on the new connection.
+    Connected(UnboundedSender<Vec<u8>>),
+    Down(Down),
+    Ended {
+        attempt: AttemptRef,
+        exit: Exit,
+        end: SpoolEnd,
+    },
+    /// Its folder is deleted.
+    Gone {
+        attempt: AttemptRef,
+    },
+}
+
+/// An attempt that has a folder.
+struct Known {
+    orders: UnboundedSender<Order>,
+    spool: SpoolReader,
+    end: Option<SpoolEnd>,
+}
+
+struct Driver {
+    node: Rc<Node>,
+    session: Session,
+    lease: Lease,
+    credentials: Rc<Credentials>,
+    hang_up: Rc<Notify>,
+    say: UnboundedSender<Happening>,
+    frames: Option<UnboundedSender<Vec<u8>>>,
+    outgoing: Vec<u8>,
+    known: BTreeMap<AttemptRef, Known>,
+    renew_at_ms: u64,
+    over: Option<ExitReason>,
+}
+
+/// The agent's life, from its configuration to the reason of its end.
+pub(crate) async fn run(dir: &Path, config: NodeConfig, spawner: Spawner) -> Result<ExitReason, Error> {
+    // Fails only if another part of the program has chosen already.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let file = |doing, path: &Path| {
+        let path = path.to_owned();
+        move |source| Error::File { doing, path, source }
+    };
+    let ca_pem = std::fs::read(&config.ca_pem_path).map_err(file("reading", &config.ca_pem_path))?;
+    let lease = Lease::open(dir).map_err(file("opening the lease in", dir))?;
+    let work_dir = config.work_dir.clone().unwrap_or_else(|| dir.to_owned());
+    let attempts = work_dir.join("attempts");
+    std::fs::create_dir_all(&attempts).map_err(file("making", &attempts))?;
+    let facts = facts(&config, &spawner);
+    boot_log::line(&format!(
+        "agent {} of node {} started: {} milli-cores, {} MB, {} GPUs; isolation: {}",
+        facts.agent_version,
+        config.node,
+        facts.cpus_milli,
+        facts.memory_mb,
+        facts.gpus,
+        facts.isolation.join(", ")
+    ));
+    for sentence in &facts.isolation_missing {
+        boot_log::line(sentence);
+    }
+    let spawner_end: OwnedFd =
+        spawner.watch().try_clone_to_owned().map_err(file("watching the spawner of", dir))?;
+    #[expect(
+        deprecated,
+        reason = "its successor is unsafe; the descriptor is owned by the value and never changes"
+    )]
+    let spawner_end = AsyncFd::with_interest(spawner_end, Interest::READABLE).map_err(Error::Runtime)?;
+    let node = Rc::new(Node {
+        path: std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned()),
+        facts: facts.clone(),
+        work_dir,
+        spawner,
+        ca_pem: ca_pem.clone(),
+        blobs: OnceCell::new(),
+        python: tokio::sync::OnceCell::new(),
+        python_for_others: tokio::sync::OnceCell::new(),
+        slots: RefCell::new(BTreeSet::new()),
+        config: config.clone(),
+    });
+    let credentials = Rc::new(Credentials::new(dir, ca_pem));
+    let hang_up = Rc::new(Notify::new());
+    let (say, mut happenings) = unbounded_channel();
+    tokio::task::spawn_local(connection::keep(
+        config.clone(),
+        credentials.clone(),
+        hang_up.clone(),
+        say.clone(),
+    ));
+    // Looked for while the first job is on its way.
+    let looking = node.clone();
+    tokio::task::spawn_local(async move {
+        looking.python(neap_protocol::Isolation::Full).await;
+        looking.python(neap_protocol::Isolation::Off).await;
+    });
+    let mut driver = Driver {
+        session: Session::new(config.node, facts, boot_ms()),
+        node,
+        lease,
+        credentials,
+        hang_up,
+        say,
+        frames: None,
+        outgoing: Vec::new(),
+        known: BTreeMap::new(),
+        renew_at_ms: u64::MAX,
+        over: None,
+    };
+    let mut batch = Vec::new();
+    loop {
+        let wake_at_ms = driver.session.wake_at_ms().min(driver.renew_at_ms);
+        let sleep = wake_at_ms.saturating_sub(boot_ms()).min(SLEEP_MS_MAX);
+        tokio::select! {
+            biased;
+            _ = happenings.recv_many(&mut batch, HAPPENINGS_AT_ONCE) => {}
+            () = tokio::time::sleep(Duration::from_millis(sleep)) => batch.push(Happening::Session(Input::Timer)),
+            _ = spawner_end.readable() => return Err(Error::SpawnerLost),
+        }
+        for happening in batch.drain(..) {
+            driver.handle(happening)?;
+        }
+        // The timers must be looked at, however much happens.
+        driver.handle(Happening::Session(Input::Timer))?;
+        driver.renew_certificate()?;
+        driver.flush();
+        if let Some(reason) = driver.over.take() {
+            boot_log::line(&format!("the agent ends: {reason:?}"));
+            return Ok(reason);
+        }
+    }
+}
+
+impl Driver {
+    fn handle(&mut self, happening: Happening) -> Result<(), Error> {
+        let input = match happening {
+            Happening::Session(Input::Disconnected) => {
+                self.frames = None;
+                self.outgoing.clear();
+                Input::Disconnected
+            }
+            Happening::Session(input) => input,
+            Happening::Connected(frames) => {
+                self.frames = Some(frames);
+                Input::Connected
+            }
+            Happening::Down(Down::Joined { certificate_pem, not_after_unix_s }) => {
+                self.credentials.keep(&certificate_pem)?;
+                let now_s = u64::try_from(boot_log::now_ns() / 1_000_000_000).unwrap_or(0);
+                let left_ms = not_after_unix_s.saturating_sub(now_s).saturating_mul(1000);
+                self.renew_at_ms = boot_ms() + left_ms / 3 * 2;
+                boot_log::line(&format!("has a certificate for {} s", left_ms / 1000));
+                return Ok(());
+            }
+            Happening::Down(down) => Input::Down(down),
+            Happening::Ended { attempt, exit, end } => {
+                let log_bytes = self.known.get_mut(&attempt).map_or(0, |known| {
+                    known.end = Some(end);
+                    known.spool.len_at_end(end)
+                });
+                Input::Ended { attempt, exit, log_bytes }
+            }
+            Happening::Gone { attempt } => {
+                // A new attempt of the same name has a channel of its own, and is not gone.
+                if self.known.get(&attempt).is_some_and(|known| known.orders.is_closed()) {
+                    self.known.remove(&attempt);
+                }
+                return Ok(());
+            }
+        };
+        let mut outputs = Vec::new();
+        self.session.step(boot_ms(), input, &mut outputs);
+        for output in outputs {
+            self.perform(output);
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, output: Output) {
+        match output {
+            Output::Send(up) => encode_message(&up, &mut self.outgoing),
+            Output::ShipLog { attempt, offset, bytes, last } => self.ship(attempt, offset, bytes, last),
+            Output::Launch { attempt, spec } => self.launch(attempt, spec),
+            Output::Stop { attempt, grace_ms } => self.order(attempt, Order::Stop { grace_ms }),
+            Output::Discard { attempt } => self.order(attempt, Order::Discard),
+            Output::Lease { until_boot_ms } => self.lease.renew_until(until_boot_ms),
+            Output::Reconnect => self.hang_up.notify_waiters(),
+            Output::Exit(reason) => self.over = Some(reason),
+        }
+    }
+
+    fn order(&self, attempt: AttemptRef, order: Order) {
+        if let Some(known) = self.known.get(&attempt) {
+            let _ = known.orders.send(order);
+        }
+    }
+
+    fn launch(&mut self, attempt: AttemptRef, spec: Box<AttemptSpec>) {
+        let (orders, hear) = unbounded_channel();
+        let spool = SpoolReader::new(&self.node.attempt_dir(attempt), spec.log_bytes_max);
+        self.known.insert(attempt, Known { orders, spool, end: None });
+        tokio::task::spawn_local(attempt::run(self.node.clone(), attempt, spec, hear, self.say.clone()));
+    }
+
+    fn ship(&mut self, attempt: AttemptRef, offset: u64, bytes: usize, last: bool) {
+        let Some(known) = self.known.get(&attempt) else { return };
+        let mut read = if bytes == 0 {
+            Vec::new()
+        } else {
+            known.spool.read(offset, bytes, known.end).unwrap_or_else(|e| {
+                boot_log::line(&format!("attempt {attempt}: reading its log: {e}"));
+                Vec::new()
+            })
+        };
+        // What the disk has lost is replaced, so that offsets stay what was announced.
+        read.resize(bytes, b'?');
+        encode_log(&LogChunk { attempt, offset, last, bytes: read }, &mut self.outgoing);
+    }
+
+    fn renew_certificate(&mut self) -> Result<(), Error> {
+        if boot_ms() >= self.renew_at_ms && self.frames.is_some() {
+            self.renew_at_ms = u64::MAX;
+            let csr_pem = self.credentials.request()?;
+            encode_message(&Up::Renew { csr_pem }, &mut self.outgoing);
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) {
+        if self.outgoing.is_empty() {
+            return;
+        }
+        let frames = std::mem::take(&mut self.outgoing);
+        if let Some(connection) = &self.frames {
+            let _ = connection.send(frames);
+        }
+    }
+}
+
+fn facts(config: &NodeConfig, spawner: &Spawner) -> NodeFacts {
+    let machine = neap_sandbox::machine();
+    let least = |nominal: u64, real: u64| if nominal == 0 { real } else { nominal.min(real) };
+    let capabilities = spawner.capabilities();
+    NodeFacts {
+        hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        cpus_milli: least(config.cpus_milli.into(), machine.cpus_milli.into()) as u32,
+        memory_mb: least(config.memory_mb, machine.memory_mb),
+        gpus: config.gpus.min(machine.gpus),
+        isolation: capabilities.have.iter().map(|word| (*word).to_owned()).collect(),
+        isolation_missing: capabilities.missing.clone(),
+    }
+}

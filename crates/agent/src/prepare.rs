@@ -1,0 +1,313 @@
+//! Before an attempt runs: its folders, code, inputs, Python environment, command and variables.
+//!
+//! ```text
+//! <attempt>/log, exit.json              spool and record, never seen by the job
+//! <attempt>/tmp                         seen as /tmp
+//! <attempt>/work                        seen as /mnt/azureml/cr/j/<job>/
+//!           exe/wd                      the working folder, with outputs/ and logs/
+//!           cap/data-capability/wd/     INPUT_<name>, OUTPUT_<name>
+//!           venv                        python and pip
+//! ```
+//!
+//! With isolation off the job sees the same folders where they lie. A job without code and inputs costs no
+//! request, and a few file operations.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, chown};
+use std::path::{Path, PathBuf};
+
+use futures_util::{StreamExt, TryStreamExt};
+use neap_protocol::{AttemptSpec, BlobFolder, Exit, FailureClass, Input, Isolation, Output};
+use neap_sandbox::{AttemptLimits, HEAD_FILE, JOBS_PLACE, Launch, PROCESSES_MAX, View};
+
+use crate::attempt::Node;
+use crate::blobs::{Blobs, place_below};
+use crate::command::{self, Places};
+use crate::python::Interpreter;
+use crate::session::prepare_failed;
+
+const FETCHES_AT_ONCE: usize = 8;
+
+/// Where an attempt's folders lie, and where the job sees them.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    pub dir: PathBuf,
+    pub work: PathBuf,
+    /// `work`, as the job sees it.
+    seen: PathBuf,
+    pub owner: Option<u32>,
+}
+
+impl Layout {
+    pub(crate) fn new(dir: PathBuf, spec: &AttemptSpec, namespaces: bool, user: Option<u32>) -> Self {
+        let work = dir.join("work");
+        let isolated = spec.isolation == Isolation::Full;
+        let seen =
+            if isolated && namespaces { Path::new(JOBS_PLACE).join(&spec.job_name) } else { work.clone() };
+        Self { dir, work, seen, owner: user.filter(|_| isolated) }
+    }
+
+    pub(crate) fn working(&self) -> PathBuf {
+        self.work.join("exe/wd")
+    }
+
+    pub(crate) fn output(&self, name: &str) -> PathBuf {
+        self.work.join(data_name("OUTPUT", name))
+    }
+
+    /// Makes folders below `work`, each the job's own.
+    fn make(&self, below: &str) -> io::Result<PathBuf> {
+        let mut path = self.work.clone();
+        for part in below.split('/') {
+            path.push(part);
+            make_owned(&path, self.owner)?;
+        }
+        Ok(path)
+    }
+}
+
+fn data_name(kind: &str, name: &str) -> String {
+    format!("cap/data-capability/wd/{kind}_{name}")
+}
+
+fn make_owned(path: &Path, owner: Option<u32>) -> io::Result<()> {
+    match std::fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(e) => Err(io::Error::new(e.kind(), format!("making {}: {e}", path.display()))),
+        Ok(()) => owner.map_or(Ok(()), |owner| chown(path, Some(owner), Some(owner))),
+    }
+}
+
+/// Makes everything ready. Lines about what differs from what was asked for go to the head of the log.
+pub(crate) async fn prepare(
+    node: &Node,
+    spec: &AttemptSpec,
+    layout: &Layout,
+    slot: u32,
+) -> Result<Launch, Exit> {
+    let system = |e: io::Error| prepare_failed(FailureClass::System, e.to_string());
+    if spec.job_name.is_empty() || spec.job_name.contains(['/', '\0']) || spec.job_name.starts_with('.') {
+        return Err(prepare_failed(FailureClass::System, "the job's name cannot name a folder"));
+    }
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&layout.dir).map_err(system)?;
+    make_owned(&layout.work, layout.owner).map_err(system)?;
+    let tmp = layout.dir.join("tmp");
+    make_owned(&tmp, layout.owner).map_err(system)?;
+    layout.make("exe/wd").map_err(system)?;
+
+    if let Some(code) = &spec.code {
+        fetch_folder(&node.blobs()?, code, &layout.working(), layout.owner, "the job's code").await?;
+    }
+    for name in ["exe/wd/outputs", "exe/wd/logs"] {
+        layout.make(name).map_err(system)?;
+    }
+    let places = bring_data(node, spec, layout).await?;
+    let command =
+        command::fill(&spec.command, &places).map_err(|e| prepare_failed(FailureClass::InputData, e))?;
+
+    let python = node.python(spec.isolation).await;
+    let venv = environment(node, spec, layout, python.as_ref()).map_err(system)?;
+    first_lines(spec, layout, python.as_ref()).map_err(system)?;
+
+    let isolated = spec.isolation == Isolation::Full;
+    let apart = layout.seen != layout.work;
+    let tmp_seen = if apart { PathBuf::from("/tmp") } else { tmp.clone() };
+    Ok(Launch {
+        attempt_dir: layout.dir.clone(),
+        command,
+        env: variables(node, spec, &places, venv.as_deref(), &tmp_seen),
+        cwd: layout.seen.join("exe/wd"),
+        timeout_ms: spec.timeout_ms,
+        log_bytes_max: spec.log_bytes_max,
+        view: isolated.then(|| View {
+            work_dir: layout.work.clone(),
+            job_name: spec.job_name.clone(),
+            tmp_dir: tmp,
+            hide: node.config.hide_paths.clone(),
+            user: layout.owner,
+        }),
+        slot,
+        limits: limits(node, spec),
+    })
+}
+
+/// The stricter of what the job may use and what the node has.
+pub(crate) fn limits(node: &Node, spec: &AttemptSpec) -> AttemptLimits {
+    let least = |asked: u64, have: u64| if asked == 0 { have } else { asked.min(have) };
+    AttemptLimits {
+        cpus_milli: least(spec.limits.cpus_milli.into(), node.facts.cpus_milli.into()) as u32,
+        memory_mb: least(spec.limits.memory_mb, node.facts.memory_mb),
+        processes: PROCESSES_MAX,
+    }
+}
+
+/// Brings inputs and makes room for outputs; gives the paths as the job sees them.
+async fn bring_data(node: &Node, spec: &AttemptSpec, layout: &Layout) -> Result<Places, Exit> {
+    let system = |e: io::Error| prepare_failed(FailureClass::System, e.to_string());
+    let mut places = Places::default();
+    for (name, input) in &spec.inputs {
+        let place = match input {
+            Input::Literal { value } => value.clone(),
+            Input::File { at } => {
+                let below = data_name("INPUT", name);
+                let folder = layout.make(&below).map_err(system)?;
+                let file = at.prefix.rsplit('/').next().filter(|file| !file.is_empty()).unwrap_or(name);
+                let into =
+                    place_below(&folder, file).map_err(|e| prepare_failed(FailureClass::InputData, e))?;
+                let fetched = node.blobs()?.fetch(at, "", &into).await;
+                fetched.map_err(|e| prepare_failed(FailureClass::InputData, format!("input {name}: {e}")))?;
+                own(&into, layout.owner).map_err(system)?;
+                layout.seen.join(below).join(file).display().to_string()
+            }
+            Input::Folder { at } => {
+                let below = data_name("INPUT", name);
+                let folder = layout.make(&below).map_err(system)?;
+                fetch_folder(&node.blobs()?, at, &folder, layout.owner, &format!("input {name}")).await?;
+                layout.seen.join(below).display().to_string()
+            }
+        };
+        places.inputs.insert(name.clone(), place);
+    }
+    for (name, output) in &spec.outputs {
+        let below = data_name("OUTPUT", name);
+        let folder = layout.seen.join(&below);
+        layout.make(&below).map_err(system)?;
+        let place = match output {
+            Output::Folder { .. } => folder,
+            Output::File { at } => folder.join(file_name(at, name)),
+        };
+        places.outputs.insert(name.clone(), place.display().to_string());
+    }
+    Ok(places)
+}
+
+/// What a file output is called in its folder.
+pub(crate) fn file_name<'a>(at: &'a BlobFolder, name: &'a str) -> &'a str {
+    at.prefix.rsplit('/').next().filter(|file| !file.is_empty()).unwrap_or(name)
+}
+
+async fn fetch_folder(
+    blobs: &Blobs,
+    from: &BlobFolder,
+    into: &Path,
+    owner: Option<u32>,
+    what: &str,
+) -> Result<(), Exit> {
+    let failed = |e: String| prepare_failed(FailureClass::InputData, format!("{what}: {e}"));
+    let names = blobs.list(from).await.map_err(failed)?;
+    if names.is_empty() {
+        return Err(failed(format!("there is nothing at {}", from.prefix)));
+    }
+    let mut files = Vec::with_capacity(names.len());
+    for name in names {
+        if name.is_empty() || name.ends_with('/') {
+            continue;
+        }
+        let path = place_below(into, &name).map_err(failed)?;
+        let mut folder = into.to_owned();
+        for part in path.strip_prefix(into).unwrap_or(&path).parent().into_iter().flat_map(Path::components) {
+            folder.push(part);
+            make_owned(&folder, owner).map_err(|e| failed(e.to_string()))?;
+        }
+        files.push((name, path));
+    }
+    futures_util::stream::iter(files)
+        .map(|(name, path)| async move {
+            blobs.fetch(from, &name, &path).await?;
+            own(&path, owner).map_err(|e| e.to_string())
+        })
+        .buffer_unordered(FETCHES_AT_ONCE)
+        .try_collect::<()>()
+        .await
+        .map_err(failed)
+}
+
+fn own(path: &Path, owner: Option<u32>) -> io::Result<()> {
+    owner.map_or(Ok(()), |owner| chown(path, Some(owner), Some(owner)))
+}
+
+/// The attempt's environment; with isolation off the node's, made once.
+fn environment(
+    node: &Node,
+    spec: &AttemptSpec,
+    layout: &Layout,
+    python: Option<&Interpreter>,
+) -> io::Result<Option<PathBuf>> {
+    let Some(python) = python else { return Ok(None) };
+    match spec.isolation {
+        Isolation::Full => {
+            let seen = layout.seen.join("venv");
+            python.write_environment(&layout.work.join("venv"), &seen, layout.owner)?;
+            Ok(Some(seen))
+        }
+        Isolation::Off => {
+            let shared = node.work_dir.join("venv");
+            if !shared.join("bin/pip").exists() {
+                python.write_environment(&shared, &shared, None)?;
+            }
+            Ok(Some(shared))
+        }
+    }
+}
+
+fn first_lines(spec: &AttemptSpec, layout: &Layout, python: Option<&Interpreter>) -> io::Result<()> {
+    let mut text = String::new();
+    for line in &spec.preamble {
+        text.push_str(line);
+        text.push('\n');
+    }
+    if spec.image.is_some() || spec.packages.is_some() {
+        let host = python.map_or_else(
+            || "without any Python".to_owned(),
+            |p| format!("on the host's Python {}", p.version),
+        );
+        text.push_str(&format!("[neap] This job runs {host}, because no container engine is used here"));
+        if let Some(image) = &spec.image {
+            text.push_str(&format!("; image {image} is not used"));
+        }
+        if spec.packages.is_some() {
+            text.push_str("; the packages of its environment are not installed");
+        }
+        text.push_str(".\n");
+    } else if python.is_none() && (spec.command.contains("python") || spec.command.contains("pip ")) {
+        text.push_str("[neap] No python3 was found on this node that the job could run.\n");
+    }
+    if text.is_empty() {
+        return Ok(());
+    }
+    std::fs::write(layout.dir.join(HEAD_FILE), text)
+}
+
+fn variables(
+    node: &Node,
+    spec: &AttemptSpec,
+    places: &Places,
+    venv: Option<&Path>,
+    tmp: &Path,
+) -> Vec<(String, String)> {
+    let mut all: BTreeMap<String, String> = BTreeMap::new();
+    let mut path = node.path.clone();
+    if let Some(venv) = venv {
+        path = format!("{}/bin:{path}", venv.display());
+        all.insert("VIRTUAL_ENV".into(), venv.display().to_string());
+    }
+    let tmp = tmp.display().to_string();
+    for (name, value) in [
+        ("PATH", path.as_str()),
+        ("HOME", &tmp),
+        ("TMPDIR", &tmp),
+        ("LANG", "C.UTF-8"),
+        // Output shows when it is printed, not when a buffer is full.
+        ("PYTHONUNBUFFERED", "1"),
+    ] {
+        all.insert(name.into(), value.into());
+    }
+    for (kind, places) in [("INPUT", &places.inputs), ("OUTPUT", &places.outputs)] {
+        all.extend(places.iter().map(|(name, place)| (format!("AZURE_ML_{kind}_{name}"), place.clone())));
+    }
+    all.extend(spec.environment_variables.clone());
+    all.insert("AZUREML_RUN_ID".into(), spec.job_name.clone());
+    all.insert("AZUREML_ARM_PROJECT_NAME".into(), spec.experiment.clone());
+    all.into_iter().collect()
+}

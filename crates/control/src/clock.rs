@@ -12,3 +12,11 @@ pub fn wall() -> Millis {
 pub fn unix_seconds() -> i64 {
     i64::try_from(wall().0 / 1000).unwrap_or(i64::MAX)
 }
+
+/// Milliseconds that only ever go forward, whatever is done to the wall clock: what leases are counted on.
+#[allow(clippy::disallowed_methods, reason = "this is the driver's clock; pure code gets its value")]
+pub fn steady() -> Millis {
+    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    let start = *START.get_or_init(std::time::Instant::now);
+    Millis(u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX))
+}

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use neap_core::command::Report;
 use neap_core::effects::Effect;
-use neap_core::{Command, NodeId};
+use neap_core::node::NodeState;
+use neap_core::{Command, NodeId, State};
 use neap_providers::{News, NodeOrder, Provider};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::leases::Due;
-use crate::sessions::{Sessions, take_in};
+use crate::session::take_in;
+use crate::sessions::Sessions;
 use crate::{clock, limits};
 
 #[derive(Clone, Debug)]
@@ -43,29 +45,16 @@ impl Dispatch {
         }
     }
 
-    /// One call to the provider per node at a time. When it is over the node is looked at again.
+    /// One call to the provider per node at a time.
     fn provide<F: Future<Output = ()> + Send + 'static>(&self, node: NodeId, call: fn(Self, NodeId) -> F) {
         let first = self.busy.lock().unwrap_or_else(PoisonError::into_inner).insert(node);
-        if !first {
-            return;
+        if first {
+            let this = self.clone();
+            tokio::spawn(async move {
+                call(this.clone(), node).await;
+                this.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
+            });
         }
-        let this = self.clone();
-        tokio::spawn(async move {
-            call(this.clone(), node).await;
-            this.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
-            let state = this.sessions.handle.state();
-            let wanted = neap_core::effects::of_nodes(&state, &BTreeSet::from([node]));
-            // Only a removal that was asked for meanwhile: a failed call comes back by its deadline.
-            let changed = wanted.iter().any(|e| matches!(e, Effect::RemoveNode { .. }));
-            if changed && !this.is_removed(node) {
-                this.hand_out(&wanted);
-            }
-        });
-    }
-
-    fn is_removed(&self, node: NodeId) -> bool {
-        let state = self.sessions.handle.state();
-        state.nodes.get(&node).is_none_or(|n| matches!(n.state, neap_core::node::NodeState::Unusable { .. }))
     }
 
     async fn create(self, node: NodeId) {
@@ -82,6 +71,13 @@ impl Dispatch {
             Err(error) => Report::NodeFailed { node, reason: error.to_string().into() },
         };
         let _ = take_in(self.sessions.handle.clone(), Command::Report(report)).await;
+        // Its removal may have been asked for while the provider was busy making it.
+        let leaving = |state: &State| {
+            state.nodes.get(&node).is_some_and(|n| matches!(n.state, NodeState::Leaving { .. }))
+        };
+        if leaving(&self.sessions.handle.state()) {
+            self.remove(node).await;
+        }
     }
 
     async fn remove(self, node: NodeId) {
@@ -113,18 +109,16 @@ impl Dispatch {
     /// may run elsewhere, if the provider can; it has ended itself by then in any case.
     pub async fn mind_leases(self) {
         loop {
-            let (due, next) = {
-                let patience = Sessions::patience(&self.sessions.handle.state());
-                let mut leases = self.sessions.leases.lock().unwrap_or_else(PoisonError::into_inner);
-                (leases.take_due(clock::wall(), patience), leases.next())
-            };
+            let changed = self.sessions.leases_changed.notified();
+            let (due, next) = self.sessions.take_due_leases();
             for due in due {
                 self.lease_due(due).await;
             }
-            let changed = self.sessions.leases_changed.notified();
             match next {
-                // The first lease counts; later renewals only move it further away, so they need not wake this.
-                Some(at) => tokio::time::sleep(Duration::from_millis(at.since(clock::wall()).max(1))).await,
+                Some(at) => {
+                    let wait = Duration::from_millis(at.since(clock::steady()));
+                    let _ = tokio::time::timeout(wait, changed).await;
+                }
                 None => changed.await,
             }
         }

@@ -13,6 +13,7 @@ mod leases;
 pub mod limits;
 mod machine;
 mod orders;
+mod session;
 mod sessions;
 mod start;
 mod writer;

@@ -20,7 +20,8 @@ use crate::dispatch::Dispatch;
 use crate::handle::{Handle, Inner};
 use crate::machine::Machine;
 use crate::orders::{AttemptOrders, OrderSettings};
-use crate::sessions::{Gate, Sessions, take_in};
+use crate::session::take_in;
+use crate::sessions::{Gate, Sessions};
 use crate::writer::{Message, Writer};
 use crate::{clock, limits};
 

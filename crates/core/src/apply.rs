@@ -99,7 +99,7 @@ pub fn apply(state: &mut State, at: Millis, event: &Event) {
             with_node(state, e.id, |node| node.silent = false);
         }
         Event::NodeLeaving(e) => {
-            node_state(state, at, e.id, NodeState::Leaving { deadline: e.deadline }, &e.reason)
+            node_state(state, at, e.id, NodeState::Leaving { deadline: e.deadline }, &e.reason);
         }
         Event::NodeUnusable(e) => {
             node_state(state, at, e.id, NodeState::Unusable { deadline: e.deadline }, &e.reason);

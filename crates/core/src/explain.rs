@@ -71,10 +71,12 @@ fn node_reasons(state: &State, cluster: &Cluster, need: Need) -> Vec<String> {
     {
         reasons.push(format!("The last node did not start: {why}."));
     }
-    if coming == 0 && cluster.live < cluster.scale.max && cluster.cuts.is_empty() {
-        if let Some(cut) = provider_cut(state, cluster.shape.nominal) {
-            reasons.push(cut.sentence());
-        }
+    if coming == 0
+        && cluster.live < cluster.scale.max
+        && cluster.cuts.is_empty()
+        && let Some(cut) = provider_cut(state, cluster.shape.nominal)
+    {
+        reasons.push(cut.sentence());
     }
     reasons
 }

@@ -90,6 +90,7 @@ impl Decoder {
     }
 
     /// The next whole frame, if one has arrived.
+    #[allow(clippy::should_implement_trait, reason = "it says what went wrong, and more may be fed between calls")]
     pub fn next<M: DeserializeOwned>(&mut self) -> Result<Option<Frame<M>>, FrameError> {
         let rest = &self.buffer[self.read..];
         let Some(head) = rest.first_chunk::<4>() else { return Ok(None) };

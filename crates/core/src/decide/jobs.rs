@@ -130,7 +130,7 @@ pub(crate) fn cancel_events(state: &State, job: &Job, reason: Arc<str>, now: Mil
     let mut events = vec![JobCancelRequested { id: job.id, reason: reason.clone() }.into()];
     match job.attempt() {
         None => {
-            events.push(JobEnded { id: job.id, attempt: None, exit: None, outcome: canceled(reason) }.into())
+            events.push(JobEnded { id: job.id, attempt: None, exit: None, outcome: canceled(reason) }.into());
         }
         Some(attempt) => events.push(
             AttemptStopRequested {

@@ -139,7 +139,7 @@ pub fn being_deleted(kind: &str, name: &str) -> Refusal {
 /// The canonical location, or a problem that names some that exist.
 pub fn known_location(state: &State, text: &str, problems: &mut Vec<Problem>) -> Arc<str> {
     let canonical = names::canonical_location(text);
-    if !state.settings.locations.iter().any(|known| *known == canonical) {
+    if !state.settings.locations.contains(&canonical) {
         let some: Vec<&str> = state.settings.locations.iter().take(5).map(String::as_str).collect();
         problems.push(
             Problem::new(

@@ -39,7 +39,7 @@ impl Dispatch {
                 Effect::CreateNode { node } => self.provide(*node, Self::create),
                 Effect::RemoveNode { node } => self.provide(*node, Self::remove),
                 Effect::StartAttempt { .. } | Effect::StopAttempt { .. } => {
-                    self.sessions.order(effect, &state)
+                    self.sessions.order(effect, &state);
                 }
             }
         }

@@ -31,11 +31,14 @@ pub struct Machine {
     dirty: Dirty,
 }
 
+/// Each caller's ticket with its answer.
+pub type Answers<T> = Vec<(T, Result<Accepted, Refusal>)>;
+
 /// What one batch came to, before it is durable.
 #[derive(Debug)]
 pub struct Step<T> {
     pub batch: Batch,
-    pub answers: Vec<(T, Result<Accepted, Refusal>)>,
+    pub answers: Answers<T>,
     /// When to step again if nothing comes in.
     pub wake_at: Option<Millis>,
     pub now: Millis,
@@ -98,7 +101,7 @@ impl Machine {
     }
 
     /// The step is durable: it becomes the state. Returns what is wanted of the world now.
-    pub fn commit<T>(&mut self, step: Step<T>) -> (Vec<(T, Result<Accepted, Refusal>)>, Vec<Effect>) {
+    pub fn commit<T>(&mut self, step: Step<T>) -> (Answers<T>, Vec<Effect>) {
         let effects = effects::of_nodes(&step.draft.state, &step.draft.touched.nodes);
         self.state = step.draft.state;
         self.dirty = step.dirty;

@@ -194,12 +194,11 @@ impl<R: AsyncRead + Unpin> Session<R> {
             self.sessions.forget(node);
             return self.refuse(refusal.to_string()).map(|_: Option<NodeId>| node);
         }
-        let state = self.sessions.handle.state();
-        self.say(&Down::Welcome {
-            lease_ttl_ms: state.settings.lease_ttl_ms,
-            heartbeat_ms: state.settings.heartbeat_ms,
-        })?;
-        self.reconcile(node, &state, known)?;
+        let settings = self.sessions.handle.state().settings;
+        self.say(&Down::Welcome { lease_ttl_ms: settings.lease_ttl_ms, heartbeat_ms: settings.heartbeat_ms })?;
+        // From here on orders go out as they come; what came before is read from the state.
+        self.sessions.welcome(node);
+        self.reconcile(node, &self.sessions.handle.state(), known)?;
         tracing::info!(%node, agent = facts.agent_version, "agent is in");
         Ok(node)
     }

@@ -148,7 +148,7 @@ impl Sessions {
                 }
                 match self.orders.spec(state, *attempt, clock::unix_seconds()) {
                     Ok(spec) => {
-                        self.send(*node, &Down::Start { attempt: wire(*attempt), spec: Box::new(spec) })
+                        self.send(*node, &Down::Start { attempt: wire(*attempt), spec: Box::new(spec) });
                     }
                     Err(error) => {
                         tracing::error!(%attempt, %error, "an attempt cannot be ordered");

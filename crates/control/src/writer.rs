@@ -16,6 +16,7 @@ use crate::limits;
 use crate::machine::{Input, Machine};
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "almost every message is an input; a box for each would cost more")]
 pub(crate) enum Message {
     Input(Input<Ticket>),
     /// Write a snapshot and end; the sender learns when it is done.

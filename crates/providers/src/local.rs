@@ -88,7 +88,7 @@ impl LocalProvider {
                     let _ = news.send(News::Ended { node, reason: "its agent ended".into() });
                 }
                 Ok(Err(error)) => {
-                    tracing::error!(%node, %error, "a dead node's processes could not be ended")
+                    tracing::error!(%node, %error, "a dead node's processes could not be ended");
                 }
                 Err(error) => tracing::error!(%node, %error, "fencing a dead node was interrupted"),
             }

@@ -1,7 +1,9 @@
 //! What should happen next: the visible list of steps, run on every cluster that something touched.
 //!
-//! 1. [`deadlines`]: what has come due. 2. For each dirty cluster: [`retire`] if it is going, else [`place`] waiting
-//! jobs on free nodes, then [`scale`] the number of nodes to the work. 3. Workspaces whose last cluster went.
+//! 1. [`deadlines`]: what has come due.
+//! 2. For each dirty cluster: [`retire`] if it is going, else [`place`] waiting jobs on free nodes, then [`scale`] the
+//!    number of nodes to the work.
+//! 3. Workspaces whose last cluster went.
 //!
 //! Deciding to add a node happens in `scale.rs`, and nowhere else.
 

@@ -114,14 +114,20 @@ impl App {
         i64::try_from(self.now().0 / 1_000).unwrap_or(i64::MAX)
     }
 
-    pub(crate) async fn submit(&self, caller: &Caller, command: Command, documents: Vec<Document>) -> Result<Vec<Event>, Refusal> {
+    pub(crate) async fn submit(
+        &self,
+        caller: &Caller,
+        command: Command,
+        documents: Vec<Document>,
+    ) -> Result<Vec<Event>, Refusal> {
         self.control.submit(&caller.actor, command, documents).await.map(|accepted| accepted.events)
     }
 
     /// A document beside the log; an erased or never written one reads as its default.
     pub(crate) fn document<T: DeserializeOwned + Default>(&self, hash: &DocHash) -> Result<T, Refusal> {
         match self.control.reader().document(hash).map_err(unreadable)? {
-            Some(body) => serde_json::from_slice(&body).map_err(|e| internal(format!("A document cannot be read: {e}."))),
+            Some(body) => serde_json::from_slice(&body)
+                .map_err(|e| internal(format!("A document cannot be read: {e}."))),
             None => Ok(T::default()),
         }
     }
@@ -129,11 +135,16 @@ impl App {
 
 /// Makes the document that a command names by its hash.
 pub(crate) fn document<T: Serialize>(value: &T) -> Result<Document, Refusal> {
-    let body = serde_json::to_vec(value).map_err(|e| internal(format!("A document cannot be written: {e}.")))?;
+    let body =
+        serde_json::to_vec(value).map_err(|e| internal(format!("A document cannot be written: {e}.")))?;
     if body.len() > neap_core::limits::DOCUMENT_BYTES_MAX {
         return Err(Refusal::because(
             Code::DocumentTooLarge,
-            format!("The definition has {} bytes; at most {} are kept.", body.len(), neap_core::limits::DOCUMENT_BYTES_MAX),
+            format!(
+                "The definition has {} bytes; at most {} are kept.",
+                body.len(),
+                neap_core::limits::DOCUMENT_BYTES_MAX
+            ),
         ));
     }
     Document::new(body).map_err(|e| internal(e.to_string()))

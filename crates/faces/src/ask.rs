@@ -30,7 +30,8 @@ impl Ask {
         if self.body.is_empty() {
             return Ok(Value::Null);
         }
-        serde_json::from_slice(&self.body).map_err(|e| Refusal::because(Code::BadArgument, format!("The request body is not JSON: {e}.")))
+        serde_json::from_slice(&self.body)
+            .map_err(|e| Refusal::because(Code::BadArgument, format!("The request body is not JSON: {e}.")))
     }
 
     /// `HOST:PORT` of `base`.
@@ -48,7 +49,8 @@ pub struct Query(Vec<(String, String)>);
 
 impl Query {
     pub fn parse(text: &str) -> Self {
-        let decode = |part: &str| percent_decode_str(&part.replace('+', " ")).decode_utf8_lossy().into_owned();
+        let decode =
+            |part: &str| percent_decode_str(&part.replace('+', " ")).decode_utf8_lossy().into_owned();
         Self(
             text.split('&')
                 .filter(|pair| !pair.is_empty())
@@ -81,7 +83,9 @@ impl Query {
             .filter(|(name, _)| !name.eq_ignore_ascii_case(key))
             .map(|(name, value)| (name.as_str(), value.as_str()))
             .chain([(key, value)])
-            .map(|(name, value)| format!("{}={}", encode(name).replace("%24", "$").replace("%2D", "-"), encode(value)))
+            .map(|(name, value)| {
+                format!("{}={}", encode(name).replace("%24", "$").replace("%2D", "-"), encode(value))
+            })
             .collect::<Vec<_>>()
             .join("&")
     }
@@ -93,7 +97,9 @@ pub fn segments(path: &str, skip: usize) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     for (index, part) in path.split('/').filter(|part| !part.is_empty()).enumerate() {
         let part = percent_decode_str(part).decode_utf8_lossy().into_owned();
-        let is_keyword = index < skip || (index - skip).is_multiple_of(2) || out.last().is_some_and(|word| word == "providers");
+        let is_keyword = index < skip
+            || (index - skip).is_multiple_of(2)
+            || out.last().is_some_and(|word| word == "providers");
         out.push(if is_keyword { part.to_lowercase() } else { part });
     }
     out
@@ -101,7 +107,9 @@ pub fn segments(path: &str, skip: usize) -> Vec<String> {
 
 /// How the client addressed us, or the configured URL where it did not say.
 pub fn base_url(uri: &Uri, headers: &HeaderMap, configured: &str) -> String {
-    let good = |host: &&str| !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || ".:-[]_".contains(c));
+    let good = |host: &&str| {
+        !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || ".:-[]_".contains(c))
+    };
     uri.authority()
         .map(axum::http::uri::Authority::as_str)
         .or_else(|| headers.get(header::HOST).and_then(|host| host.to_str().ok()))
@@ -120,16 +128,37 @@ mod tests {
             "//Subscriptions/S1/RESOURCEGROUPS/Rg/Providers/Microsoft.MachineLearningServices/Workspaces/Ws/computes/Cpu/listNodes",
             0,
             &[
-                "subscriptions", "S1", "resourcegroups", "Rg", "providers", "microsoft.machinelearningservices", "workspaces", "Ws",
-                "computes", "Cpu", "listnodes",
+                "subscriptions",
+                "S1",
+                "resourcegroups",
+                "Rg",
+                "providers",
+                "microsoft.machinelearningservices",
+                "workspaces",
+                "Ws",
+                "computes",
+                "Cpu",
+                "listnodes",
             ],
         );
         check(
             "/subscriptions/S/providers/Microsoft.MachineLearningServices/locations/WestUS/vmSizes",
             0,
-            &["subscriptions", "S", "providers", "microsoft.machinelearningservices", "locations", "WestUS", "vmsizes"],
+            &[
+                "subscriptions",
+                "S",
+                "providers",
+                "microsoft.machinelearningservices",
+                "locations",
+                "WestUS",
+                "vmsizes",
+            ],
         );
-        check("/History/v1.0/subscriptions/S/resourceGroups/G", 2, &["history", "v1.0", "subscriptions", "S", "resourcegroups", "G"]);
+        check(
+            "/History/v1.0/subscriptions/S/resourceGroups/G",
+            2,
+            &["history", "v1.0", "subscriptions", "S", "resourcegroups", "G"],
+        );
         check("/subscriptions/a%20b/", 0, &["subscriptions", "a b"]);
     }
 

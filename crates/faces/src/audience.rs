@@ -34,14 +34,19 @@ pub(crate) fn authenticate(app: &App, headers: &HeaderMap, base: &str) -> Result
     if let Some(caller) = app.memory.verified(&hash, now_s) {
         return Ok(caller);
     }
-    let claims = app.issuer.verify(token, now_s).map_err(|e| refused(&format!("Authentication failed: {e}.")))?;
+    let claims =
+        app.issuer.verify(token, now_s).map_err(|e| refused(&format!("Authentication failed: {e}.")))?;
     if !is_for_us(&claims.aud, base, &app.base_url) {
         return Err(refused(&format!(
             "Authentication failed: the token is for the audience '{}' and not for this server. Ask for one with resource '{base}'.",
             claims.aud
         )));
     }
-    let actor = claims.name.filter(|name| !name.is_empty()).or(Some(claims.oid).filter(|oid| !oid.is_empty())).unwrap_or(claims.sub);
+    let actor = claims
+        .name
+        .filter(|name| !name.is_empty())
+        .or(Some(claims.oid).filter(|oid| !oid.is_empty()))
+        .unwrap_or(claims.sub);
     let caller = Caller { actor };
     app.memory.remember_verified(hash, claims.exp, caller.clone(), now_s);
     Ok(caller)
@@ -49,7 +54,12 @@ pub(crate) fn authenticate(app: &App, headers: &HeaderMap, base: &str) -> Result
 
 /// A token for another service must not open this one.
 fn is_for_us(audience: &str, base: &str, configured: &str) -> bool {
-    let host = |url: &str| url.trim_start_matches("https://").trim_start_matches("http://").trim_end_matches('/').to_ascii_lowercase();
+    let host = |url: &str| {
+        url.trim_start_matches("https://")
+            .trim_start_matches("http://")
+            .trim_end_matches('/')
+            .to_ascii_lowercase()
+    };
     let wanted = host(audience);
     wanted == host(base) || wanted == host(configured) || KNOWN_AUDIENCES.contains(&wanted.as_str())
 }
@@ -61,7 +71,11 @@ mod tests {
     #[test]
     fn audiences() {
         let check = |audience: &str, expect: bool| {
-            assert_eq!(is_for_us(audience, "https://localhost:8443", "https://127.0.0.1:8443"), expect, "{audience}");
+            assert_eq!(
+                is_for_us(audience, "https://localhost:8443", "https://127.0.0.1:8443"),
+                expect,
+                "{audience}"
+            );
         };
         check("https://127.0.0.1:8443", true);
         check("https://127.0.0.1:8443/", true);

@@ -28,7 +28,8 @@ pub(crate) fn parse_ms(text: &str) -> Result<i64, String> {
                     _ => return Err(bad(&format!("'{c}' is not expected there"))),
                 };
                 let value = milli(&number).ok_or_else(|| bad("a number is missing or too large"))?;
-                let part = value.checked_mul(unit_ms).map(|v| v / 1_000).ok_or_else(|| bad("it is too long"))?;
+                let part =
+                    value.checked_mul(unit_ms).map(|v| v / 1_000).ok_or_else(|| bad("it is too long"))?;
                 total_ms = total_ms.checked_add(part).ok_or_else(|| bad("it is too long"))?;
                 number.clear();
                 parts += 1;
@@ -64,7 +65,7 @@ pub(crate) fn format_ms(ms: u64) -> String {
     if days > 0 {
         out += &format!("{days}D");
     }
-    if ms % 86_400_000 > 0 {
+    if !ms.is_multiple_of(86_400_000) {
         out.push('T');
     }
     if hours > 0 {
@@ -102,7 +103,21 @@ mod tests {
             assert_eq!(format_ms(u64::try_from(ms).unwrap()), canonical, "{text}");
         }
         assert_eq!(parse_ms("-PT5S"), Ok(-5_000));
-        for bad in ["", "120", "2M", "PT", "P", "PT5", "PTM", "P1M", "P1Y", "PT1D", "PT1..5S", "PT99999999999999999999S", "PT2MX"] {
+        for bad in [
+            "",
+            "120",
+            "2M",
+            "PT",
+            "P",
+            "PT5",
+            "PTM",
+            "P1M",
+            "P1Y",
+            "PT1D",
+            "PT1..5S",
+            "PT99999999999999999999S",
+            "PT2MX",
+        ] {
             assert!(parse_ms(bad).is_err(), "{bad}");
         }
     }

@@ -37,7 +37,10 @@ impl<'a> Fields<'a> {
     /// A value that is there and not null; the key is found without regard to case.
     pub fn value(&self, key: &str) -> Option<&'a Value> {
         let object = self.object?;
-        object.get(key).or_else(|| object.iter().find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, v)| v)).filter(|v| !v.is_null())
+        object
+            .get(key)
+            .or_else(|| object.iter().find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, v)| v))
+            .filter(|v| !v.is_null())
     }
 
     pub fn object(&self, key: &str, problems: &mut Vec<Problem>) -> Self {
@@ -125,7 +128,9 @@ pub(crate) fn check_tags(tags: &BTreeMap<String, String>, place: &str, problems:
             refuse(format!("A key in '{place}' is longer than {TAG_KEY_CHARS_MAX} characters."));
         }
         if value.chars().count() > TAG_VALUE_CHARS_MAX {
-            refuse(format!("The value of '{key}' in '{place}' is longer than {TAG_VALUE_CHARS_MAX} characters."));
+            refuse(format!(
+                "The value of '{key}' in '{place}' is longer than {TAG_VALUE_CHARS_MAX} characters."
+            ));
         }
     }
 }

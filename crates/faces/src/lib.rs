@@ -22,3 +22,4 @@ mod workspace_files;
 pub use app::{App, Installation, ServerFacts};
 pub use ask::Caller;
 pub use routes::router;
+pub use workspace_files::prepare as prepare_workspace_storage;

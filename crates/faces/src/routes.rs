@@ -24,9 +24,8 @@ struct Entrance {
 
 /// Every face of this server on one router.
 pub fn router(app: App) -> Router {
-    let others = Router::new()
-        .merge(crate::tokens::router(app.clone()))
-        .merge(crate::blob::router(app.clone()));
+    let others =
+        Router::new().merge(crate::tokens::router(app.clone())).merge(crate::blob::router(app.clone()));
     Router::new().fallback(enter).with_state(Arc::new(Entrance { app, others }))
 }
 
@@ -37,7 +36,8 @@ async fn enter(State(entrance): State<Arc<Entrance>>, request: Request) -> Respo
     let path = request.uri().path().to_owned();
     let client_id = header_text(request.headers(), "x-ms-client-request-id");
     let correlation = header_text(request.headers(), "x-ms-correlation-request-id");
-    let request_id = neap_identity::random_guid().unwrap_or_else(|_| String::from("00000000-0000-4000-8000-000000000000"));
+    let request_id =
+        neap_identity::random_guid().unwrap_or_else(|_| String::from("00000000-0000-4000-8000-000000000000"));
 
     let mut response = route(&entrance, request).await;
 
@@ -106,7 +106,10 @@ async fn route(entrance: &Entrance, request: Request) -> Response {
     let body = match axum::body::to_bytes(body, limits::BODY_BYTES_MAX).await {
         Ok(body) => body,
         Err(e) => {
-            let message = format!("The request body could not be read, or has more than {} bytes: {e}.", limits::BODY_BYTES_MAX);
+            let message = format!(
+                "The request body could not be read, or has more than {} bytes: {e}.",
+                limits::BODY_BYTES_MAX
+            );
             return arm::errors::refuse(&Refusal::because(Code::DocumentTooLarge, message));
         }
     };
@@ -120,7 +123,14 @@ async fn route(entrance: &Entrance, request: Request) -> Response {
             Err(refusal) => return arm::errors::refuse(&refusal),
         }
     };
-    let ask = Ask { method: parts.method, segments, query: Query::parse(parts.uri.query().unwrap_or("")), base, caller, body };
+    let ask = Ask {
+        method: parts.method,
+        segments,
+        query: Query::parse(parts.uri.query().unwrap_or("")),
+        base,
+        caller,
+        body,
+    };
     let answered = match face {
         Face::Arm => arm::answer(app, &ask).await,
         Face::History => history::answer(app, &ask).await,

@@ -52,19 +52,21 @@ pub(crate) fn default_output(workspace: WorkspaceId, path: String) -> BlobPath {
     BlobPath { account: account(workspace), container: BLOB_CONTAINER.into(), path }
 }
 
-/// Makes the containers that a workspace begins with. Doing it again changes nothing.
-pub(crate) async fn open_workspace(app: &App, workspace: WorkspaceId) -> Result<(), Refusal> {
+/// Makes the containers that a workspace begins with. Doing it again changes nothing. It blocks.
+pub fn prepare(store: &Store, workspace: WorkspaceId) -> neap_storage::Result<()> {
     let account = account(workspace);
-    in_store(app, move |store| {
-        store.create_container(&account, BLOB_CONTAINER)?;
-        store.create_container(&account, ARTIFACT_CONTAINER).map(drop)
-    })
-    .await
+    store.create_container(&account, BLOB_CONTAINER)?;
+    store.create_container(&account, ARTIFACT_CONTAINER).map(drop)
+}
+
+pub(crate) async fn open_workspace(app: &App, workspace: WorkspaceId) -> Result<(), Refusal> {
+    in_store(app, move |store| prepare(store, workspace)).await
 }
 
 /// A container of its own for one code snapshot.
 pub(crate) async fn new_snapshot(app: &App, workspace: WorkspaceId) -> Result<String, Refusal> {
-    let container = format!("snapshot-{}", neap_identity::random_guid().map_err(|e| internal(e.to_string()))?);
+    let container =
+        format!("snapshot-{}", neap_identity::random_guid().map_err(|e| internal(e.to_string()))?);
     let (account, name) = (account(workspace), container.clone());
     in_store(app, move |store| store.create_container(&account, &name).map(drop)).await?;
     Ok(container)
@@ -108,7 +110,14 @@ pub(crate) fn log_url(app: &App, base: &str, job: &JobRow, caller: &str) -> Stri
 pub(crate) fn check_log_url(app: &App, query: &Query, account: &str, job: u64) -> Result<String, Refusal> {
     let caller = query.get("for").unwrap_or("");
     app.sas
-        .check(query.pairs(), account, ARTIFACT_CONTAINER, &log_permit(job, caller), &[Permission::Read], app.now_s())
+        .check(
+            query.pairs(),
+            account,
+            ARTIFACT_CONTAINER,
+            &log_permit(job, caller),
+            &[Permission::Read],
+            app.now_s(),
+        )
         .map_err(|e| Refusal::because(Code::AuthorizationFailed, format!("The log cannot be read: {e}.")))?;
     Ok(caller.into())
 }
@@ -129,7 +138,9 @@ pub(crate) async fn read_log(app: &App, job: &JobRow) -> Result<Vec<u8>, Refusal
     in_store(app, move |store| {
         let blob = match store.open_blob(&address) {
             Ok(blob) => blob,
-            Err(neap_storage::Error::BlobNotFound(_) | neap_storage::Error::ContainerNotFound { .. }) => return Ok(Vec::new()),
+            Err(neap_storage::Error::BlobNotFound(_) | neap_storage::Error::ContainerNotFound { .. }) => {
+                return Ok(Vec::new());
+            }
             Err(error) => return Err(error),
         };
         let length = if running {
@@ -145,7 +156,9 @@ pub(crate) async fn read_log(app: &App, job: &JobRow) -> Result<Vec<u8>, Refusal
 /// A piece of a blob; nothing where it does not exist.
 pub(crate) async fn read_piece(app: &App, address: BlobAddress, offset: u64) -> Result<Vec<u8>, Refusal> {
     in_store(app, move |store| match store.read(&address, offset, limits::LOG_CHUNK_BYTES as usize) {
-        Err(neap_storage::Error::BlobNotFound(_) | neap_storage::Error::ContainerNotFound { .. }) => Ok(Vec::new()),
+        Err(neap_storage::Error::BlobNotFound(_) | neap_storage::Error::ContainerNotFound { .. }) => {
+            Ok(Vec::new())
+        }
         other => other,
     })
     .await
@@ -162,6 +175,7 @@ async fn in_store<T: Send + 'static>(
     }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "it is what `map_err` hands over")]
 pub(crate) fn storage(error: neap_storage::Error) -> Refusal {
     let code = match error {
         neap_storage::Error::DiskFull { .. } => Code::StorageFull,

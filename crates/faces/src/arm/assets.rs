@@ -26,34 +26,58 @@ pub(crate) struct Kind {
     check: fn(&Fields<'_>, &mut Vec<Problem>),
 }
 
-pub(crate) const ENVIRONMENTS: Kind =
-    Kind { plural: "environments", word: "environment", changeable: &["description", "tags", "properties", "isArchived", "stage"], check: check_environment };
-pub(crate) const DATA: Kind =
-    Kind { plural: "data", word: "data", changeable: &["description", "tags", "properties", "isArchived", "stage"], check: check_data };
+pub(crate) const ENVIRONMENTS: Kind = Kind {
+    plural: "environments",
+    word: "environment",
+    changeable: &["description", "tags", "properties", "isArchived", "stage"],
+    check: check_environment,
+};
+pub(crate) const DATA: Kind = Kind {
+    plural: "data",
+    word: "data",
+    changeable: &["description", "tags", "properties", "isArchived", "stage"],
+    check: check_data,
+};
 
-pub(crate) async fn answer(app: &App, ask: &Ask, workspace: &Workspace, kind: Kind, rest: &[&str]) -> Result<Response, Refusal> {
+pub(crate) async fn answer(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    kind: Kind,
+    rest: &[&str],
+) -> Result<Response, Refusal> {
     match (ask.method.as_str(), rest) {
         ("GET", []) => list_names(app, workspace, kind),
         ("GET", [name]) => container(app, workspace, kind, name),
         ("GET", [name, "versions"]) => list_versions(app, ask, workspace, kind, name),
         ("GET", [name, "versions", version]) => {
-            let row = find(app, workspace, kind, name, version)?.ok_or_else(|| missing(kind, name, version))?;
+            let row =
+                find(app, workspace, kind, name, version)?.ok_or_else(|| missing(kind, name, version))?;
             Ok(reply::ok(&version_answer(app, workspace, kind, &row)?))
         }
         ("PUT", [name, "versions", version]) => put(app, ask, workspace, kind, name, version).await,
         ("DELETE", [name, "versions", version]) => delete(app, ask, workspace, kind, name, version).await,
-        ("POST", [_, "versions", _, "startpendingupload"]) => {
-            Err(errors::not_supported("A pending upload is for code; upload data through the datastore 'workspaceblobstore'."))
-        }
+        ("POST", [_, "versions", _, "startpendingupload"]) => Err(errors::not_supported(
+            "A pending upload is for code; upload data through the datastore 'workspaceblobstore'.",
+        )),
         _ => Err(errors::no_such_path(ask)),
     }
 }
 
 fn missing(kind: Kind, name: &str, version: &str) -> Refusal {
-    Refusal::because(Code::ResourceNotFound, format!("No {} exists for name: {name}, version: {version}.", kind.word))
+    Refusal::because(
+        Code::ResourceNotFound,
+        format!("No {} exists for name: {name}, version: {version}.", kind.word),
+    )
 }
 
-fn find(app: &App, workspace: &Workspace, kind: Kind, name: &str, version: &str) -> Result<Option<AssetRow>, Refusal> {
+fn find(
+    app: &App,
+    workspace: &Workspace,
+    kind: Kind,
+    name: &str,
+    version: &str,
+) -> Result<Option<AssetRow>, Refusal> {
     app.control.reader().asset(workspace.id, kind.word, name, version).map_err(unreadable)
 }
 
@@ -69,10 +93,17 @@ fn version_answer(app: &App, workspace: &Workspace, kind: Kind, row: &AssetRow) 
     }))
 }
 
-fn list_versions(app: &App, ask: &Ask, workspace: &Workspace, kind: Kind, name: &str) -> Result<Response, Refusal> {
+fn list_versions(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    kind: Kind,
+    name: &str,
+) -> Result<Response, Refusal> {
     let top = ask.query.get("$top").and_then(|top| top.parse().ok()).unwrap_or(limits::PAGE_ROWS_MAX as u32);
     let rows = app.control.reader().asset_versions(workspace.id, kind.word, name, top).map_err(unreadable)?;
-    let value: Vec<Value> = rows.iter().map(|row| version_answer(app, workspace, kind, row)).collect::<Result<_, _>>()?;
+    let value: Vec<Value> =
+        rows.iter().map(|row| version_answer(app, workspace, kind, row)).collect::<Result<_, _>>()?;
     Ok(reply::ok(&json!({"value": value, "nextLink": null})))
 }
 
@@ -92,9 +123,18 @@ fn container(app: &App, workspace: &Workspace, kind: Kind, name: &str) -> Result
     Ok(reply::ok(&container_answer(app, workspace, kind, row)?))
 }
 
-fn container_answer(app: &App, workspace: &Workspace, kind: Kind, latest: &AssetRow) -> Result<Value, Refusal> {
+fn container_answer(
+    app: &App,
+    workspace: &Workspace,
+    kind: Kind,
+    latest: &AssetRow,
+) -> Result<Value, Refusal> {
     let document: AssetDocument = app.document(&latest.document)?;
-    let versions = app.control.reader().asset_versions(workspace.id, kind.word, &latest.name, limits::PAGE_ROWS_MAX as u32).map_err(unreadable)?;
+    let versions = app
+        .control
+        .reader()
+        .asset_versions(workspace.id, kind.word, &latest.name, limits::PAGE_ROWS_MAX as u32)
+        .map_err(unreadable)?;
     let created = Millis(document.created_ms);
     Ok(json!({
         "id": paths::child_id(workspace, &format!("{}/{}", kind.plural, latest.name)),
@@ -118,13 +158,27 @@ fn next_version<'a>(versions: impl Iterator<Item = &'a str>) -> String {
     highest.saturating_add(1).to_string()
 }
 
-async fn put(app: &App, ask: &Ask, workspace: &Workspace, kind: Kind, name: &str, version: &str) -> Result<Response, Refusal> {
+async fn put(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    kind: Kind,
+    name: &str,
+    version: &str,
+) -> Result<Response, Refusal> {
     let body = ask.json()?;
     let mut problems = Vec::new();
     for (text, what) in [(name, "name"), (version, "version")] {
         if !good_name(text) {
             problems.push(
-                Problem::new(Code::InvalidResourceName, format!("'{text}' cannot be the {what} of a {}: 1 to 255 letters, digits, '-', '_' and '.'.", kind.word)).at(what),
+                Problem::new(
+                    Code::InvalidResourceName,
+                    format!(
+                        "'{text}' cannot be the {what} of a {}: 1 to 255 letters, digits, '-', '_' and '.'.",
+                        kind.word
+                    ),
+                )
+                .at(what),
             );
         }
     }
@@ -159,26 +213,47 @@ async fn put(app: &App, ask: &Ask, workspace: &Workspace, kind: Kind, name: &str
         content: None,
     };
     app.submit(&ask.caller, command, vec![stored]).await?;
-    let row = find(app, workspace, kind, name, version)?.ok_or_else(|| internal("The asset was registered and is not in the tables."))?;
+    let row = find(app, workspace, kind, name, version)?
+        .ok_or_else(|| internal("The asset was registered and is not in the tables."))?;
     let status = if existing.is_some() { StatusCode::OK } else { StatusCode::CREATED };
     Ok(reply::json(status, &version_answer(app, workspace, kind, &row)?))
 }
 
-async fn delete(app: &App, ask: &Ask, workspace: &Workspace, kind: Kind, name: &str, version: &str) -> Result<Response, Refusal> {
+async fn delete(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    kind: Kind,
+    name: &str,
+    version: &str,
+) -> Result<Response, Refusal> {
     if find(app, workspace, kind, name, version)?.is_none() {
         return Ok(reply::empty(StatusCode::NO_CONTENT));
     }
-    let command = Command::DeleteAsset { workspace: workspace.id, kind: kind.word.into(), name: name.into(), version: version.into() };
+    let command = Command::DeleteAsset {
+        workspace: workspace.id,
+        kind: kind.word.into(),
+        name: name.into(),
+        version: version.into(),
+    };
     app.submit(&ask.caller, command, Vec::new()).await?;
     Ok(reply::empty(StatusCode::OK))
 }
 
 fn good_name(text: &str) -> bool {
-    (1..=255).contains(&text.len()) && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) && !text.starts_with('.')
+    (1..=255).contains(&text.len())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+        && !text.starts_with('.')
 }
 
 fn answered_properties(kind: Kind, asked: Option<&Value>) -> Value {
-    let mut out: Map<String, Value> = asked.and_then(Value::as_object).into_iter().flatten().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k.clone(), v.clone())).collect();
+    let mut out: Map<String, Value> = asked
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+        .filter(|(_, v)| !v.is_null())
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect();
     for key in ["tags", "properties"] {
         out.entry(key).or_insert_with(|| json!({}));
     }
@@ -196,7 +271,10 @@ fn answered_properties(kind: Kind, asked: Option<&Value>) -> Value {
 /// What differs of that which a version is.
 fn differing(kind: Kind, kept: &Value, asked: &Value) -> Vec<String> {
     let keys = [kept, asked].into_iter().filter_map(Value::as_object).flat_map(Map::keys);
-    let mut out: Vec<String> = keys.filter(|key| !kind.changeable.contains(&key.as_str()) && kept[key.as_str()] != asked[key.as_str()]).cloned().collect();
+    let mut out: Vec<String> = keys
+        .filter(|key| !kind.changeable.contains(&key.as_str()) && kept[key.as_str()] != asked[key.as_str()])
+        .cloned()
+        .collect();
     out.sort();
     out.dedup();
     out
@@ -206,20 +284,33 @@ fn check_environment(fields: &Fields<'_>, problems: &mut Vec<Problem>) {
     let image = fields.text("image", problems);
     let conda = fields.text("condaFile", problems);
     let build = fields.object("build", problems);
-    if image.is_none() && conda.is_none() && !build.is_present() && !problems.iter().any(|p| p.target.is_some()) {
-        problems.push(errors::bad("An environment needs an 'image', a 'condaFile' or a 'build' context.", "properties"));
+    if image.is_none()
+        && conda.is_none()
+        && !build.is_present()
+        && !problems.iter().any(|p| p.target.is_some())
+    {
+        problems.push(errors::bad(
+            "An environment needs an 'image', a 'condaFile' or a 'build' context.",
+            "properties",
+        ));
     }
     if let Some(os) = fields.text("osType", problems)
         && !os.eq_ignore_ascii_case("Linux")
     {
-        problems.push(Problem::new(Code::NotSupported, format!("Nodes run Linux; 'osType' '{os}' is not supported.")).at("properties.osType"));
+        problems.push(
+            Problem::new(Code::NotSupported, format!("Nodes run Linux; 'osType' '{os}' is not supported."))
+                .at("properties.osType"),
+        );
     }
 }
 
 fn check_data(fields: &Fields<'_>, problems: &mut Vec<Problem>) {
     match fields.text("dataType", problems) {
         Some("uri_file" | "uri_folder" | "mltable") => {}
-        Some(other) => problems.push(errors::bad(format!("'{other}' is not a data type: uri_file, uri_folder or mltable."), "properties.dataType")),
+        Some(other) => problems.push(errors::bad(
+            format!("'{other}' is not a data type: uri_file, uri_folder or mltable."),
+            "properties.dataType",
+        )),
         None => problems.push(errors::bad("A data asset needs a 'dataType'.", "properties.dataType")),
     }
     if fields.text("dataUri", problems).is_none_or(str::is_empty) {
@@ -239,8 +330,14 @@ mod tests {
 
     #[test]
     fn a_version_is_what_it_is() {
-        let kept = answered_properties(ENVIRONMENTS, Some(&json!({"image": "a", "isAnonymous": false, "tags": {"x": "1"}})));
-        let same = answered_properties(ENVIRONMENTS, Some(&json!({"image": "a", "condaFile": null, "isArchived": true})));
+        let kept = answered_properties(
+            ENVIRONMENTS,
+            Some(&json!({"image": "a", "isAnonymous": false, "tags": {"x": "1"}})),
+        );
+        let same = answered_properties(
+            ENVIRONMENTS,
+            Some(&json!({"image": "a", "condaFile": null, "isArchived": true})),
+        );
         assert_eq!(differing(ENVIRONMENTS, &kept, &same), Vec::<String>::new());
         let other = answered_properties(ENVIRONMENTS, Some(&json!({"image": "b", "condaFile": "c"})));
         assert_eq!(differing(ENVIRONMENTS, &kept, &other), ["condaFile", "image"]);

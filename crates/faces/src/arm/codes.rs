@@ -32,15 +32,20 @@ fn answer(app: &App, workspace: &Workspace, row: &AssetRow) -> Result<Value, Ref
 pub(crate) fn list(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> Result<Response, Refusal> {
     let reader = app.control.reader();
     let rows: Vec<AssetRow> = match ask.query.get("hash") {
-        Some(hash) => reader.asset_by_content(workspace.id, KIND, hash).map_err(unreadable)?.into_iter().collect(),
-        None => reader.asset_versions(workspace.id, KIND, name, limits::PAGE_ROWS_MAX as u32).map_err(unreadable)?,
+        Some(hash) => {
+            reader.asset_by_content(workspace.id, KIND, hash).map_err(unreadable)?.into_iter().collect()
+        }
+        None => reader
+            .asset_versions(workspace.id, KIND, name, limits::PAGE_ROWS_MAX as u32)
+            .map_err(unreadable)?,
     };
     let value: Vec<Value> = rows.iter().map(|row| answer(app, workspace, row)).collect::<Result<_, _>>()?;
     Ok(reply::ok(&json!({"value": value, "nextLink": null})))
 }
 
 pub(crate) fn get(app: &App, workspace: &Workspace, name: &str, version: &str) -> Result<Response, Refusal> {
-    let row = find(app, workspace, name, version)?.ok_or_else(|| errors::not_found("Code version", &format!("{name}:{version}")))?;
+    let row = find(app, workspace, name, version)?
+        .ok_or_else(|| errors::not_found("Code version", &format!("{name}:{version}")))?;
     Ok(reply::ok(&answer(app, workspace, &row)?))
 }
 
@@ -48,7 +53,13 @@ fn find(app: &App, workspace: &Workspace, name: &str, version: &str) -> Result<O
     app.control.reader().asset(workspace.id, KIND, name, version).map_err(unreadable)
 }
 
-pub(crate) async fn put(app: &App, ask: &Ask, workspace: &Workspace, name: &str, version: &str) -> Result<Response, Refusal> {
+pub(crate) async fn put(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    name: &str,
+    version: &str,
+) -> Result<Response, Refusal> {
     let body = ask.json()?;
     let mut problems = Vec::new();
     let fields = Fields::of(body.get("properties"), "properties", &mut problems);
@@ -81,16 +92,28 @@ pub(crate) async fn put(app: &App, ask: &Ask, workspace: &Workspace, name: &str,
         sealed_secret: None,
     };
     let kept = app::document(&document)?;
-    let command = Command::PutAsset { workspace: workspace.id, kind: KIND.into(), name: name.into(), version: version.into(), document: kept.hash, content };
+    let command = Command::PutAsset {
+        workspace: workspace.id,
+        kind: KIND.into(),
+        name: name.into(),
+        version: version.into(),
+        document: kept.hash,
+        content,
+    };
     app.submit(&ask.caller, command, vec![kept]).await?;
-    let row = find(app, workspace, name, version)?.ok_or_else(|| internal("The code was registered and is not in the tables."))?;
+    let row = find(app, workspace, name, version)?
+        .ok_or_else(|| internal("The code was registered and is not in the tables."))?;
     let status = if existing.is_some() { StatusCode::OK } else { StatusCode::CREATED };
     Ok(reply::json(status, &answer(app, workspace, &row)?))
 }
 
 /// A new container each time, with a URL that opens it for an hour. The container is the URL's last segment: clients
 /// build the code's address from it.
-pub(crate) async fn start_pending_upload(app: &App, ask: &Ask, workspace: &Workspace) -> Result<Response, Refusal> {
+pub(crate) async fn start_pending_upload(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+) -> Result<Response, Refusal> {
     let account = workspace_files::account(workspace.id);
     let container = workspace_files::new_snapshot(app, workspace.id).await?;
     let uri = format!("{}/{account}/{container}", ask.base);

@@ -50,16 +50,16 @@ fn built_in(ask: &Ask, workspace: &Workspace, name: &str, container: &str) -> Va
 }
 
 fn built_ins(ask: &Ask, workspace: &Workspace) -> Vec<Value> {
-    [BLOB_STORE, ARTIFACT_STORE].into_iter().filter_map(|name| container_of(name).map(|container| built_in(ask, workspace, name, container))).collect()
+    [BLOB_STORE, ARTIFACT_STORE]
+        .into_iter()
+        .filter_map(|name| container_of(name).map(|container| built_in(ask, workspace, name, container)))
+        .collect()
 }
 
 fn find(app: &App, workspace: &Workspace, name: &str) -> Result<(AssetDocument, Millis), Refusal> {
-    let row = app
-        .control
-        .reader()
-        .asset(workspace.id, KIND, name, VERSION)
-        .map_err(unreadable)?
-        .ok_or_else(|| Refusal::because(Code::ResourceNotFound, format!("Could not find datastore: {name}.")))?;
+    let row = app.control.reader().asset(workspace.id, KIND, name, VERSION).map_err(unreadable)?.ok_or_else(
+        || Refusal::because(Code::ResourceNotFound, format!("Could not find datastore: {name}.")),
+    )?;
     Ok((app.document(&row.document)?, row.created))
 }
 
@@ -70,7 +70,13 @@ pub(crate) fn list(app: &App, ask: &Ask, workspace: &Workspace) -> Result<Respon
     } else {
         for row in app.control.reader().asset_names(workspace.id, KIND).map_err(unreadable)? {
             let document: AssetDocument = app.document(&row.document)?;
-            value.push(envelope(workspace, &row.name, &document.properties, &document.created_by, row.created));
+            value.push(envelope(
+                workspace,
+                &row.name,
+                &document.properties,
+                &document.created_by,
+                row.created,
+            ));
         }
     }
     Ok(reply::ok(&json!({"value": value, "nextLink": null})))
@@ -84,26 +90,47 @@ pub(crate) fn get(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> Re
     Ok(reply::ok(&envelope(workspace, name, &document.properties, &document.created_by, created)))
 }
 
-pub(crate) async fn put(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> Result<Response, Refusal> {
+pub(crate) async fn put(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    name: &str,
+) -> Result<Response, Refusal> {
     if container_of(name).is_some() {
-        return Err(Refusal::because(Code::PropertyChangeNotAllowed, format!("The datastore '{name}' is the workspace's own and cannot be changed.")));
+        return Err(Refusal::because(
+            Code::PropertyChangeNotAllowed,
+            format!("The datastore '{name}' is the workspace's own and cannot be changed."),
+        ));
     }
     let body = ask.json()?;
     let mut problems = Vec::new();
     let fields = Fields::of(body.get("properties"), "properties", &mut problems);
     if fields.text("datastoreType", &mut problems).is_none() {
-        problems.push(errors::bad("A datastore needs a 'datastoreType', for example AzureBlob.", "properties.datastoreType"));
+        problems.push(errors::bad(
+            "A datastore needs a 'datastoreType', for example AzureBlob.",
+            "properties.datastoreType",
+        ));
     }
-    let good = (1..=255).contains(&name.len()) && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    let good = (1..=255).contains(&name.len())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
     if !good {
-        problems.push(errors::bad(format!("'{name}' cannot name a datastore: letters, digits, '_' and '-' can."), "name"));
+        problems.push(errors::bad(
+            format!("'{name}' cannot name a datastore: letters, digits, '_' and '-' can."),
+            "name",
+        ));
     }
     if fields.flag("isDefault", &mut problems) == Some(true) {
-        problems.push(errors::bad("Another default datastore is not supported yet; it is workspaceblobstore.", "properties.isDefault"));
+        problems.push(errors::bad(
+            "Another default datastore is not supported yet; it is workspaceblobstore.",
+            "properties.isDefault",
+        ));
     }
     Refusal::unless_empty(problems)?;
     let mut properties = body["properties"].clone();
-    let secrets = properties["credentials"].as_object_mut().and_then(|credentials| credentials.remove("secrets")).filter(|s| !s.is_null());
+    let secrets = properties["credentials"]
+        .as_object_mut()
+        .and_then(|credentials| credentials.remove("secrets"))
+        .filter(|s| !s.is_null());
     properties["isDefault"] = json!(false);
     for key in ["tags", "properties"] {
         if !properties[key].is_object() {
@@ -113,17 +140,27 @@ pub(crate) async fn put(app: &App, ask: &Ask, workspace: &Workspace, name: &str)
     let existing = find(app, workspace, name).ok();
     let sealed_secret = match secrets {
         Some(secrets) => {
-            let sealed = app.vault.seal(&vault_name(workspace, name), secrets.to_string().as_bytes()).map_err(|e| internal(e.to_string()))?;
+            let sealed = app
+                .vault
+                .seal(&vault_name(workspace, name), secrets.to_string().as_bytes())
+                .map_err(|e| internal(e.to_string()))?;
             Some(STANDARD.encode(sealed))
         }
         // A GET sent back carries no secrets: they stay.
         None => existing.as_ref().and_then(|(document, _)| document.sealed_secret.clone()),
     };
     let now = app.now();
-    let document = AssetDocument { properties, created_by: ask.caller.actor.clone(), created_ms: now.0, sealed_secret };
+    let document =
+        AssetDocument { properties, created_by: ask.caller.actor.clone(), created_ms: now.0, sealed_secret };
     let kept = app::document(&document)?;
-    let command =
-        Command::PutAsset { workspace: workspace.id, kind: KIND.into(), name: name.into(), version: VERSION.into(), document: kept.hash, content: None };
+    let command = Command::PutAsset {
+        workspace: workspace.id,
+        kind: KIND.into(),
+        name: name.into(),
+        version: VERSION.into(),
+        document: kept.hash,
+        content: None,
+    };
     app.submit(&ask.caller, command, vec![kept]).await?;
     let status = if existing.is_some() { StatusCode::OK } else { StatusCode::CREATED };
     Ok(reply::json(status, &envelope(workspace, name, &document.properties, &document.created_by, now)))
@@ -133,19 +170,37 @@ fn vault_name(workspace: &Workspace, name: &str) -> String {
     format!("workspace/{}/datastore/{}", workspace.id, name.to_lowercase())
 }
 
-pub(crate) async fn delete(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> Result<Response, Refusal> {
+pub(crate) async fn delete(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    name: &str,
+) -> Result<Response, Refusal> {
     if container_of(name).is_some() {
-        return Err(Refusal::because(Code::PropertyChangeNotAllowed, format!("The datastore '{name}' is the workspace's own and cannot be deleted.")));
+        return Err(Refusal::because(
+            Code::PropertyChangeNotAllowed,
+            format!("The datastore '{name}' is the workspace's own and cannot be deleted."),
+        ));
     }
     if find(app, workspace, name).is_err() {
         return Ok(reply::empty(StatusCode::NO_CONTENT));
     }
-    let command = Command::DeleteAsset { workspace: workspace.id, kind: KIND.into(), name: name.into(), version: VERSION.into() };
+    let command = Command::DeleteAsset {
+        workspace: workspace.id,
+        kind: KIND.into(),
+        name: name.into(),
+        version: VERSION.into(),
+    };
     app.submit(&ask.caller, command, Vec::new()).await?;
     Ok(reply::empty(StatusCode::OK))
 }
 
-pub(crate) fn list_secrets(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> Result<Response, Refusal> {
+pub(crate) fn list_secrets(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    name: &str,
+) -> Result<Response, Refusal> {
     if let Some(container) = container_of(name) {
         let account = workspace_files::account(workspace.id);
         let token = workspace_files::container_signature(app, &account, container);
@@ -153,11 +208,19 @@ pub(crate) fn list_secrets(app: &App, ask: &Ask, workspace: &Workspace, name: &s
     }
     let (document, _) = find(app, workspace, name)?;
     let Some(sealed) = document.sealed_secret else {
-        return Err(Refusal::because(Code::ResourceNotFound, format!("The datastore '{name}' has no secrets.")));
+        return Err(Refusal::because(
+            Code::ResourceNotFound,
+            format!("The datastore '{name}' has no secrets."),
+        ));
     };
-    let sealed = STANDARD.decode(sealed).map_err(|e| internal(format!("A sealed secret cannot be read: {e}.")))?;
-    let opened = app.vault.open_document(&vault_name(workspace, name), &sealed).map_err(|e| internal(e.to_string()))?;
-    let mut secrets: Value = serde_json::from_slice(&opened).map_err(|e| internal(format!("A sealed secret cannot be read: {e}.")))?;
+    let sealed =
+        STANDARD.decode(sealed).map_err(|e| internal(format!("A sealed secret cannot be read: {e}.")))?;
+    let opened = app
+        .vault
+        .open_document(&vault_name(workspace, name), &sealed)
+        .map_err(|e| internal(e.to_string()))?;
+    let mut secrets: Value = serde_json::from_slice(&opened)
+        .map_err(|e| internal(format!("A sealed secret cannot be read: {e}.")))?;
     if secrets["secretsType"].is_null() {
         secrets["secretsType"] = document.properties["credentials"]["credentialsType"].clone();
     }

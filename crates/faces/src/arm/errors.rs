@@ -76,7 +76,12 @@ mod tests {
 
     #[test]
     fn all_problems_are_in_one_error() {
-        let refusal = Refusal { problems: vec![Problem::new(Code::InvalidVmSize, "No such size.").at("vmSize"), Problem::new(Code::BadArgument, "Bad.")] };
+        let refusal = Refusal {
+            problems: vec![
+                Problem::new(Code::InvalidVmSize, "No such size.").at("vmSize"),
+                Problem::new(Code::BadArgument, "Bad."),
+            ],
+        };
         let body = body(&refusal);
         assert_eq!(body["error"]["code"], "InvalidVmSize");
         assert_eq!(body["error"]["message"], "No such size. Bad.");

@@ -16,10 +16,9 @@ use crate::fields::{Fields, check_tags};
 use crate::reply;
 
 pub(crate) fn find<'a>(state: &'a State, subscription: &str, name: &str) -> Result<&'a Arc<Group>, Refusal> {
-    state
-        .groups
-        .get(&GroupKey::new(subscription, name))
-        .ok_or_else(|| Refusal::because(Code::ResourceGroupNotFound, format!("Resource group '{name}' could not be found.")))
+    state.groups.get(&GroupKey::new(subscription, name)).ok_or_else(|| {
+        Refusal::because(Code::ResourceGroupNotFound, format!("Resource group '{name}' could not be found."))
+    })
 }
 
 fn answer(app: &App, group: &Group) -> Result<Value, Refusal> {
@@ -37,7 +36,8 @@ fn answer(app: &App, group: &Group) -> Result<Value, Refusal> {
 pub(crate) fn list(app: &App, subscription: &str) -> Result<Response, Refusal> {
     super::subscriptions::check(app, subscription)?;
     let state = app.state();
-    let value: Vec<Value> = state.groups.values().map(|group| answer(app, group)).collect::<Result<_, _>>()?;
+    let value: Vec<Value> =
+        state.groups.values().map(|group| answer(app, group)).collect::<Result<_, _>>()?;
     Ok(reply::ok(&json!({"value": value})))
 }
 
@@ -62,7 +62,10 @@ pub(crate) async fn put(app: &App, ask: &Ask, subscription: &str, name: &str) ->
         (Some(location), _) => neap_core::names::canonical_location(location),
         (None, Some(current)) => current.location.to_string(),
         (None, None) => {
-            problems.push(super::errors::bad("A resource group needs a 'location', for example eastus.", "location"));
+            problems.push(super::errors::bad(
+                "A resource group needs a 'location', for example eastus.",
+                "location",
+            ));
             String::new()
         }
     };
@@ -76,13 +79,23 @@ pub(crate) async fn put(app: &App, ask: &Ask, subscription: &str, name: &str) ->
     }
     Refusal::unless_empty(problems)?;
     let kept = app::document(&document)?;
-    let command = Command::PutGroup { subscription: subscription.into(), name: name.into(), location: location.into(), document: kept.hash };
+    let command = Command::PutGroup {
+        subscription: subscription.into(),
+        name: name.into(),
+        location: location.into(),
+        document: kept.hash,
+    };
     let status = if current.is_some() { StatusCode::OK } else { StatusCode::CREATED };
     app.submit(&ask.caller, command, vec![kept]).await?;
     Ok(reply::json(status, &answer(app, find(&app.state(), subscription, name)?)?))
 }
 
-pub(crate) async fn delete(app: &App, ask: &Ask, subscription: &str, name: &str) -> Result<Response, Refusal> {
+pub(crate) async fn delete(
+    app: &App,
+    ask: &Ask,
+    subscription: &str,
+    name: &str,
+) -> Result<Response, Refusal> {
     let state = app.state();
     let group = find(&state, subscription, name)?;
     let command = Command::DeleteGroup { subscription: group.subscription.clone(), name: group.name.clone() };

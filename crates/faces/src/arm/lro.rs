@@ -41,8 +41,12 @@ impl Operation {
     /// Whether it still goes on; `None` if there never was such a thing.
     fn goes_on(self, state: &State) -> Option<bool> {
         match self {
-            Self::DeleteCluster(id) => (id.0 > 0 && id < state.next.cluster).then(|| state.clusters.contains_key(&id)),
-            Self::DeleteWorkspace(id) => (id.0 > 0 && id < state.next.workspace).then(|| state.workspaces.contains_key(&id)),
+            Self::DeleteCluster(id) => {
+                (id.0 > 0 && id < state.next.cluster).then(|| state.clusters.contains_key(&id))
+            }
+            Self::DeleteWorkspace(id) => {
+                (id.0 > 0 && id < state.next.workspace).then(|| state.workspaces.contains_key(&id))
+            }
             Self::CancelJob(id) => (id.0 > 0 && id < state.next.job).then(|| state.jobs.contains_key(&id)),
         }
     }
@@ -98,7 +102,11 @@ mod tests {
 
     #[test]
     fn names_hold_the_operation() {
-        for operation in [Operation::DeleteCluster(ClusterId(7)), Operation::DeleteWorkspace(WorkspaceId(1)), Operation::CancelJob(JobId(99))] {
+        for operation in [
+            Operation::DeleteCluster(ClusterId(7)),
+            Operation::DeleteWorkspace(WorkspaceId(1)),
+            Operation::CancelJob(JobId(99)),
+        ] {
             assert_eq!(Operation::parse(&operation.name()), Some(operation));
         }
         for bad in ["", "delete-cluster", "delete-cluster-x", "drop-cluster-1", "7"] {

@@ -27,7 +27,6 @@ use serde_json::{Value, json};
 use crate::app::App;
 use crate::ask::Ask;
 
-pub(crate) use jobs::answer as job_answer;
 pub(crate) use jobs::{edit as job_edit, find as find_job, output_uri};
 
 const ML: &str = "microsoft.machinelearningservices";
@@ -41,8 +40,12 @@ pub(crate) async fn answer(app: &App, ask: &Ask) -> Result<Response, Refusal> {
         ("GET", ["subscriptions", s]) => subscriptions::get(app, s),
         ("GET", ["subscriptions", s, "locations"]) => subscriptions::locations(app, s),
         ("GET", ["subscriptions", s, "providers"]) => subscriptions::providers(app, s),
-        ("GET", ["subscriptions", s, "providers", namespace]) => subscriptions::provider_get(app, s, namespace),
-        ("POST", ["subscriptions", s, "providers", namespace, "register"]) => subscriptions::provider_get(app, s, namespace),
+        ("GET", ["subscriptions", s, "providers", namespace]) => {
+            subscriptions::provider_get(app, s, namespace)
+        }
+        ("POST", ["subscriptions", s, "providers", namespace, "register"]) => {
+            subscriptions::provider_get(app, s, namespace)
+        }
         ("GET", ["subscriptions", s, "resources"]) => subscriptions::resources(app, ask, s, None),
 
         ("GET", ["subscriptions", s, "resourcegroups"]) => groups::list(app, s),
@@ -53,23 +56,62 @@ pub(crate) async fn answer(app: &App, ask: &Ask) -> Result<Response, Refusal> {
             "DELETE" => groups::delete(app, ask, s, g).await,
             _ => Err(errors::method_not_allowed(ask, "GET, HEAD, PUT, PATCH and DELETE")),
         },
-        ("GET", ["subscriptions", s, "resourcegroups", g, "resources"]) => subscriptions::resources(app, ask, s, Some(g)),
-        (_, ["subscriptions", s, "resourcegroups", g, "providers", "microsoft.resources", "deployments", rest @ ..]) => {
-            deployments::answer(app, ask, s, g, rest).await
+        ("GET", ["subscriptions", s, "resourcegroups", g, "resources"]) => {
+            subscriptions::resources(app, ask, s, Some(g))
         }
+        (
+            _,
+            [
+                "subscriptions",
+                s,
+                "resourcegroups",
+                g,
+                "providers",
+                "microsoft.resources",
+                "deployments",
+                rest @ ..,
+            ],
+        ) => deployments::answer(app, ask, s, g, rest).await,
 
         ("GET", ["subscriptions", s, "providers", ML, "workspaces"]) => workspaces::list(app, ask, s, None),
-        ("GET", ["subscriptions", s, "providers", ML, "locations", location, "vmsizes"]) => sizes::list(app, s, location),
-        ("GET", ["subscriptions", s, "providers", ML, "locations", location, "usages"]) => usages::list(app, s, location),
-        ("GET", ["subscriptions", _, "providers", ML, "locations", _, "computeoperationsstatus" | "mfeoperationsstatus", name]) => {
-            lro::status(app, ask, name)
+        ("GET", ["subscriptions", s, "providers", ML, "locations", location, "vmsizes"]) => {
+            sizes::list(app, s, location)
         }
-        ("GET", ["subscriptions", _, "providers", ML, "locations", _, "computeoperationsresults" | "mfeoperationresults", name]) => {
-            lro::result(app, name)
+        ("GET", ["subscriptions", s, "providers", ML, "locations", location, "usages"]) => {
+            usages::list(app, s, location)
         }
+        (
+            "GET",
+            [
+                "subscriptions",
+                _,
+                "providers",
+                ML,
+                "locations",
+                _,
+                "computeoperationsstatus" | "mfeoperationsstatus",
+                name,
+            ],
+        ) => lro::status(app, ask, name),
+        (
+            "GET",
+            [
+                "subscriptions",
+                _,
+                "providers",
+                ML,
+                "locations",
+                _,
+                "computeoperationsresults" | "mfeoperationresults",
+                name,
+            ],
+        ) => lro::result(app, name),
 
-        ("GET", ["subscriptions", s, "resourcegroups", g, "providers", ML, "workspaces"]) => workspaces::list(app, ask, s, Some(g)),
-        (method, ["subscriptions", s, "resourcegroups", g, "providers", ML, "workspaces", w]) => match method {
+        ("GET", ["subscriptions", s, "resourcegroups", g, "providers", ML, "workspaces"]) => {
+            workspaces::list(app, ask, s, Some(g))
+        }
+        (method, ["subscriptions", s, "resourcegroups", g, "providers", ML, "workspaces", w]) => match method
+        {
             "GET" => workspaces::get(app, ask, s, g, w),
             "PUT" => workspaces::put(app, ask, s, g, w).await,
             "PATCH" => workspaces::patch(app, ask, s, g, w).await,
@@ -84,7 +126,12 @@ pub(crate) async fn answer(app: &App, ask: &Ask) -> Result<Response, Refusal> {
     }
 }
 
-async fn in_workspace(app: &App, ask: &Ask, workspace: &Workspace, rest: &[&str]) -> Result<Response, Refusal> {
+async fn in_workspace(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    rest: &[&str],
+) -> Result<Response, Refusal> {
     match (ask.method.as_str(), rest) {
         ("GET", ["computes"]) => computes::list(app, workspace),
         ("GET", ["computes", c]) => computes::get(app, workspace, c),
@@ -103,9 +150,13 @@ async fn in_workspace(app: &App, ask: &Ask, workspace: &Workspace, rest: &[&str]
         ("GET", ["codes", name, "versions"]) => codes::list(app, ask, workspace, name),
         ("GET", ["codes", name, "versions", version]) => codes::get(app, workspace, name, version),
         ("PUT", ["codes", name, "versions", version]) => codes::put(app, ask, workspace, name, version).await,
-        ("POST", ["codes", _, "versions", _, "startpendingupload"]) => codes::start_pending_upload(app, ask, workspace).await,
+        ("POST", ["codes", _, "versions", _, "startpendingupload"]) => {
+            codes::start_pending_upload(app, ask, workspace).await
+        }
 
-        (_, ["environments", rest @ ..]) => assets::answer(app, ask, workspace, assets::ENVIRONMENTS, rest).await,
+        (_, ["environments", rest @ ..]) => {
+            assets::answer(app, ask, workspace, assets::ENVIRONMENTS, rest).await
+        }
         (_, ["data", rest @ ..]) => assets::answer(app, ask, workspace, assets::DATA, rest).await,
 
         ("GET", ["datastores"]) => datastores::list(app, ask, workspace),
@@ -171,7 +222,6 @@ fn snake_case(key: &str) -> String {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,6 +229,9 @@ mod tests {
     #[test]
     fn twins() {
         let twins = with_snake_twins(&json!([{"nodeId": 1, "vCPUs": 4, "name": {"localizedValue": "x"}}]));
-        assert_eq!(twins, json!([{"node_id": 1, "nodeId": 1, "v_cp_us": 4, "vCPUs": 4, "name": {"localized_value": "x", "localizedValue": "x"}}]));
+        assert_eq!(
+            twins,
+            json!([{"node_id": 1, "nodeId": 1, "v_cp_us": 4, "vCPUs": 4, "name": {"localized_value": "x", "localizedValue": "x"}}])
+        );
     }
 }

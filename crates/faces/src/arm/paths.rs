@@ -11,7 +11,11 @@ pub(crate) fn group_id(subscription: &str, group: &str) -> String {
 }
 
 pub(crate) fn workspace_id(workspace: &Workspace) -> String {
-    format!("{}/providers/{NAMESPACE}/workspaces/{}", group_id(&workspace.subscription, &workspace.group), workspace.name)
+    format!(
+        "{}/providers/{NAMESPACE}/workspaces/{}",
+        group_id(&workspace.subscription, &workspace.group),
+        workspace.name
+    )
 }
 
 /// The id of a child: `computes/{name}`, `codes/{name}/versions/{version}`…
@@ -66,8 +70,19 @@ pub(crate) fn reference(text: &str, kind: &str, workspace: &Workspace) -> Option
     }
     let segments = crate::ask::segments(text, 0);
     let words: Vec<&str> = segments.iter().map(String::as_str).collect();
-    let ["subscriptions", s, "resourcegroups", g, "providers", "microsoft.machinelearningservices", "workspaces", w, found, name, rest @ ..] =
-        words.as_slice()
+    let [
+        "subscriptions",
+        s,
+        "resourcegroups",
+        g,
+        "providers",
+        "microsoft.machinelearningservices",
+        "workspaces",
+        w,
+        found,
+        name,
+        rest @ ..,
+    ] = words.as_slice()
     else {
         return None;
     };
@@ -132,8 +147,17 @@ mod tests {
             assert_eq!(read, expect.map(|(h, n, v)| (h, n.to_owned(), v)), "{text}");
         };
         check(&format!("{ws}/environments/e/versions/2"), Some((true, "e", Version::Exact("2".into()))));
-        check(&format!("azureml:{}/environments/E/labels/latest", ws.replace("resourceGroups", "RESOURCEGROUPS")), Some((true, "E", Version::Label("latest".into()))));
-        check(&format!("{}/environments/e", ws.replace("default", "other")), Some((false, "e", Version::Absent)));
+        check(
+            &format!(
+                "azureml:{}/environments/E/labels/latest",
+                ws.replace("resourceGroups", "RESOURCEGROUPS")
+            ),
+            Some((true, "E", Version::Label("latest".into()))),
+        );
+        check(
+            &format!("{}/environments/e", ws.replace("default", "other")),
+            Some((false, "e", Version::Absent)),
+        );
         check("azureml:e:3", Some((true, "e", Version::Exact("3".into()))));
         check("e@latest", Some((true, "e", Version::Label("latest".into()))));
         check("azureml://registries/azureml/environments/x/labels/latest", None);

@@ -14,8 +14,7 @@ pub(crate) fn list(app: &App, subscription: &str, location: &str) -> Result<Resp
     check_location(app, location)?;
     let sizes: Vec<Value> = catalogue::sizes().map(answer).collect();
     let value = with_snake_twins(&Value::Array(sizes));
-    // Older clients call the list by the name of its type.
-    Ok(reply::ok(&json!({"value": value.clone(), "amlCompute": value})))
+    Ok(reply::ok(&json!({"value": value})))
 }
 
 pub(crate) fn check_location(app: &App, location: &str) -> Result<(), Refusal> {
@@ -23,7 +22,10 @@ pub(crate) fn check_location(app: &App, location: &str) -> Result<(), Refusal> {
     if app.state().settings.locations.contains(&wanted) {
         return Ok(());
     }
-    Err(Refusal::because(Code::LocationNotAvailable, format!("There is no location '{location}' on this server.")))
+    Err(Refusal::because(
+        Code::LocationNotAvailable,
+        format!("There is no location '{location}' on this server."),
+    ))
 }
 
 fn answer(size: &Size) -> Value {

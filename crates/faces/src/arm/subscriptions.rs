@@ -10,7 +10,16 @@ use crate::ask::Ask;
 use crate::reply;
 
 /// What `az resource` reads to choose an api-version; any version is accepted.
-const API_VERSIONS: &[&str] = &["2024-10-01", "2024-04-01", "2023-10-01", "2023-08-01-preview", "2023-04-01", "2022-10-01", "2022-05-01", "2020-08-01"];
+const API_VERSIONS: &[&str] = &[
+    "2024-10-01",
+    "2024-04-01",
+    "2023-10-01",
+    "2023-08-01-preview",
+    "2023-04-01",
+    "2022-10-01",
+    "2022-05-01",
+    "2020-08-01",
+];
 const RESOURCE_TYPES: &[&str] = &[
     "workspaces",
     "workspaces/computes",
@@ -67,7 +76,9 @@ pub(crate) fn get(app: &App, id: &str) -> Result<Response, Refusal> {
 
 pub(crate) fn tenants(app: &App) -> Response {
     let id = &app.installation.tenant_id;
-    reply::ok(&json!({"value": [{"id": format!("/tenants/{id}"), "tenantId": id, "displayName": "Neap", "tenantCategory": "Home", "defaultDomain": "neap.local"}]}))
+    reply::ok(
+        &json!({"value": [{"id": format!("/tenants/{id}"), "tenantId": id, "displayName": "Neap", "tenantCategory": "Home", "defaultDomain": "neap.local"}]}),
+    )
 }
 
 pub(crate) fn locations(app: &App, id: &str) -> Result<Response, Refusal> {
@@ -88,8 +99,13 @@ pub(crate) fn locations(app: &App, id: &str) -> Result<Response, Refusal> {
 fn provider(app: &App, subscription: &str, namespace: &str) -> Value {
     let locations: Vec<String> = app.state().settings.locations.to_vec();
     let types: Vec<Value> = match canonical(namespace) {
-        Some("Microsoft.Resources") => ["deployments", "resourceGroups", "subscriptions"].iter().map(|t| resource_type(t, &["2024-11-01", "2022-09-01", "2020-06-01"], &locations)).collect(),
-        Some(NAMESPACE) => RESOURCE_TYPES.iter().map(|t| resource_type(t, API_VERSIONS, &locations)).collect(),
+        Some("Microsoft.Resources") => ["deployments", "resourceGroups", "subscriptions"]
+            .iter()
+            .map(|t| resource_type(t, &["2024-11-01", "2022-09-01", "2020-06-01"], &locations))
+            .collect(),
+        Some(NAMESPACE) => {
+            RESOURCE_TYPES.iter().map(|t| resource_type(t, API_VERSIONS, &locations)).collect()
+        }
         _ => Vec::new(),
     };
     json!({
@@ -112,7 +128,9 @@ fn canonical(namespace: &str) -> Option<&'static str> {
 
 pub(crate) fn providers(app: &App, subscription: &str) -> Result<Response, Refusal> {
     check(app, subscription)?;
-    Ok(reply::ok(&json!({"value": [provider(app, subscription, NAMESPACE), provider(app, subscription, "Microsoft.Resources")]})))
+    Ok(reply::ok(
+        &json!({"value": [provider(app, subscription, NAMESPACE), provider(app, subscription, "Microsoft.Resources")]}),
+    ))
 }
 
 pub(crate) fn provider_get(app: &App, subscription: &str, namespace: &str) -> Result<Response, Refusal> {
@@ -121,7 +139,12 @@ pub(crate) fn provider_get(app: &App, subscription: &str, namespace: &str) -> Re
 }
 
 /// `/subscriptions/{s}/resources` and the same of one group: workspaces, and the clusters in them.
-pub(crate) fn resources(app: &App, ask: &Ask, subscription: &str, group: Option<&str>) -> Result<Response, Refusal> {
+pub(crate) fn resources(
+    app: &App,
+    ask: &Ask,
+    subscription: &str,
+    group: Option<&str>,
+) -> Result<Response, Refusal> {
     check(app, subscription)?;
     let filter = Filter::parse(ask.query.get("$filter").unwrap_or(""))?;
     let state = app.state();
@@ -134,7 +157,9 @@ pub(crate) fn resources(app: &App, ask: &Ask, subscription: &str, group: Option<
             value.push(json!({"id": id, "name": name, "type": kind, "location": location, "tags": tags}));
         }
     };
-    for workspace in state.workspaces.values().filter(|w| group.is_none_or(|g| w.group.eq_ignore_ascii_case(g))) {
+    for workspace in
+        state.workspaces.values().filter(|w| group.is_none_or(|g| w.group.eq_ignore_ascii_case(g)))
+    {
         let document: neap_core::documents::PlaceDocument = app.document(&workspace.document)?;
         keep(
             super::paths::workspace_id(workspace),
@@ -167,13 +192,21 @@ impl Filter {
     fn parse(text: &str) -> Result<Self, Refusal> {
         let mut clauses = Vec::new();
         for clause in text.split(" and ").map(str::trim).filter(|clause| !clause.is_empty()) {
-            let read = clause.split_once(" eq ").map(|(field, value)| (field.trim().to_lowercase(), value.trim().trim_matches('\'').to_lowercase()));
+            let read = clause.split_once(" eq ").map(|(field, value)| {
+                (field.trim().to_lowercase(), value.trim().trim_matches('\'').to_lowercase())
+            });
             match read {
-                Some((field, value)) if ["resourcegroup", "resourcetype", "name", "location"].contains(&field.as_str()) => clauses.push((field, value)),
+                Some((field, value))
+                    if ["resourcegroup", "resourcetype", "name", "location"].contains(&field.as_str()) =>
+                {
+                    clauses.push((field, value));
+                }
                 _ => {
                     return Err(Refusal::because(
                         Code::BadArgument,
-                        format!("The filter '{clause}' is not understood: resourceGroup, resourceType, name and location can be compared with `eq`, joined by `and`."),
+                        format!(
+                            "The filter '{clause}' is not understood: resourceGroup, resourceType, name and location can be compared with `eq`, joined by `and`."
+                        ),
                     ));
                 }
             }
@@ -200,7 +233,10 @@ mod tests {
 
     #[test]
     fn resource_filters() {
-        let filter = Filter::parse("resourceGroup eq 'RG1' and resourceType eq 'Microsoft.MachineLearningServices/workspaces'").unwrap();
+        let filter = Filter::parse(
+            "resourceGroup eq 'RG1' and resourceType eq 'Microsoft.MachineLearningServices/workspaces'",
+        )
+        .unwrap();
         assert!(filter.keeps("w", "Microsoft.MachineLearningServices/workspaces", "eastus", "rg1"));
         assert!(!filter.keeps("w", "Microsoft.MachineLearningServices/workspaces", "eastus", "rg2"));
         assert!(Filter::parse("").unwrap().keeps("a", "b", "c", "d"));

@@ -5,19 +5,34 @@ use neap_core::Refusal;
 use super::errors::not_supported;
 
 const SENTENCES: &[(&str, &str)] = &[
-    ("onlineendpoints", "Online endpoints are not part of Neap, which runs jobs; serve a model with your own web service."),
-    ("serverlessendpoints", "Serverless endpoints are not part of Neap, which runs jobs; serve a model with your own web service."),
+    (
+        "onlineendpoints",
+        "Online endpoints are not part of Neap, which runs jobs; serve a model with your own web service.",
+    ),
+    (
+        "serverlessendpoints",
+        "Serverless endpoints are not part of Neap, which runs jobs; serve a model with your own web service.",
+    ),
     ("batchendpoints", "Batch endpoints are not supported yet; submit the scoring script as a command job."),
     ("schedules", "Schedules are not supported yet; submit jobs from cron or your CI."),
-    ("components", "Components are not supported yet; submit a command job with the component's command, code and environment."),
+    (
+        "components",
+        "Components are not supported yet; submit a command job with the component's command, code and environment.",
+    ),
     ("models", "A model registry is not part of Neap; keep models as job outputs or data assets."),
     ("registries", "Registries are not part of Neap; register environments and data in the workspace."),
-    ("connections", "Connections are not supported; give credentials to jobs as environment variables or datastores."),
+    (
+        "connections",
+        "Connections are not supported; give credentials to jobs as environment variables or datastores.",
+    ),
     ("featuresets", "Feature stores are not part of Neap."),
     ("featurestoreentities", "Feature stores are not part of Neap."),
     ("labelingjobs", "Labeling is not part of Neap."),
     ("marketplacesubscriptions", "Marketplace subscriptions are not part of Neap."),
-    ("privateendpointconnections", "Private endpoints are not supported; bind the server's address with --listen instead."),
+    (
+        "privateendpointconnections",
+        "Private endpoints are not supported; bind the server's address with --listen instead.",
+    ),
     ("outboundrules", "Managed networks are not supported yet."),
 ];
 

@@ -39,7 +39,8 @@ fn rows(state: &State, subscription: &str, location: &str) -> Vec<Value> {
             Tier::Dedicated => dedicated += cores,
             Tier::LowPriority => low_priority += cores,
         }
-        let family = catalogue::size(&cluster.shape.size).map_or_else(|| String::from("Unknown"), |size| family_words(size.family));
+        let family = catalogue::size(&cluster.shape.size)
+            .map_or_else(|| String::from("Unknown"), |size| family_words(size.family));
         *families.entry((family.clone(), tier)).or_default() += cores;
         if let Some(workspace) = state.workspaces.get(&cluster.workspace) {
             let id = paths::workspace_id(workspace);
@@ -49,7 +50,11 @@ fn rows(state: &State, subscription: &str, location: &str) -> Vec<Value> {
     }
     let top = format!("/subscriptions/{subscription}");
     let row = |scope: &str, kind: &str, name: String, family: bool, value: u64| {
-        let id = if family { format!("{scope}/usages/{}", name.replace(' ', "_")) } else { format!("{scope}/usages") };
+        let id = if family {
+            format!("{scope}/usages/{}", name.replace(' ', "_"))
+        } else {
+            format!("{scope}/usages")
+        };
         json!({
             "id": id,
             "type": format!("Microsoft.MachineLearningServices/{kind}/usages"),
@@ -66,9 +71,19 @@ fn rows(state: &State, subscription: &str, location: &str) -> Vec<Value> {
         row(&top, "dedicatedCores", "Total Cluster Dedicated Regional vCPUs".into(), false, dedicated),
         row(&top, "lowPriorityCores", "Total Cluster LowPriority Regional vCPUs".into(), false, low_priority),
     ];
-    out.extend(families.iter().map(|((family, tier), cores)| row(&top, "vmFamily", family_name(family, tier), true, *cores)));
-    out.extend(of_workspaces.iter().map(|((id, family, tier), cores)| row(id, "workspaces", family_name(family, tier), true, *cores)));
-    out.extend(of_clusters.iter().map(|(id, family, tier, cores)| row(id, "workspaces/computes", family_name(family, tier), true, *cores)));
+    out.extend(
+        families
+            .iter()
+            .map(|((family, tier), cores)| row(&top, "vmFamily", family_name(family, tier), true, *cores)),
+    );
+    out.extend(
+        of_workspaces.iter().map(|((id, family, tier), cores)| {
+            row(id, "workspaces", family_name(family, tier), true, *cores)
+        }),
+    );
+    out.extend(of_clusters.iter().map(|(id, family, tier, cores)| {
+        row(id, "workspaces/computes", family_name(family, tier), true, *cores)
+    }));
     out
 }
 

@@ -19,14 +19,21 @@ use crate::fields::{Fields, check_tags};
 use crate::reply;
 
 /// The workspace, or Azure's words for its absence.
-pub(crate) fn find(state: &State, subscription: &str, group: &str, name: &str) -> Result<Arc<Workspace>, Refusal> {
+pub(crate) fn find(
+    state: &State,
+    subscription: &str,
+    group: &str,
+    name: &str,
+) -> Result<Arc<Workspace>, Refusal> {
     if let Some(workspace) = state.workspace(subscription, group, name) {
         return Ok(workspace.clone());
     }
     super::groups::find(state, subscription, group)?;
     Err(Refusal::because(
         Code::ResourceNotFound,
-        format!("The Resource 'Microsoft.MachineLearningServices/workspaces/{name}' under resource group '{group}' was not found."),
+        format!(
+            "The Resource 'Microsoft.MachineLearningServices/workspaces/{name}' under resource group '{group}' was not found."
+        ),
     ))
 }
 
@@ -38,8 +45,16 @@ pub(crate) fn answer(app: &App, ask: &Ask, workspace: &Workspace) -> Result<Valu
         _ => Map::new(),
     };
     let account = crate::workspace_files::account(workspace.id);
-    let storage = format!("{}/providers/Microsoft.Storage/storageAccounts/{account}", paths::group_id(&workspace.subscription, &workspace.group));
-    for (key, default) in [("friendlyName", json!(workspace.name)), ("description", json!("")), ("publicNetworkAccess", json!("Enabled")), ("hbiWorkspace", json!(false))] {
+    let storage = format!(
+        "{}/providers/Microsoft.Storage/storageAccounts/{account}",
+        paths::group_id(&workspace.subscription, &workspace.group)
+    );
+    for (key, default) in [
+        ("friendlyName", json!(workspace.name)),
+        ("description", json!("")),
+        ("publicNetworkAccess", json!("Enabled")),
+        ("hbiWorkspace", json!(false)),
+    ] {
         properties.entry(key).or_insert(default);
     }
     for (key, value) in [
@@ -74,12 +89,18 @@ pub(crate) fn answer(app: &App, ask: &Ask, workspace: &Workspace) -> Result<Valu
 fn identity(app: &App, workspace: &Workspace, asked: Option<&Value>) -> Value {
     let mut identity = asked.cloned().filter(Value::is_object).unwrap_or_else(|| json!({}));
     identity["type"] = json!("SystemAssigned");
-    identity["principalId"] = json!(paths::derived_guid(&[&app.installation.id, "workspace-principal", &workspace.id.to_string()]));
+    identity["principalId"] =
+        json!(paths::derived_guid(&[&app.installation.id, "workspace-principal", &workspace.id.to_string()]));
     identity["tenantId"] = json!(app.installation.tenant_id);
     identity
 }
 
-pub(crate) fn list(app: &App, ask: &Ask, subscription: &str, group: Option<&str>) -> Result<Response, Refusal> {
+pub(crate) fn list(
+    app: &App,
+    ask: &Ask,
+    subscription: &str,
+    group: Option<&str>,
+) -> Result<Response, Refusal> {
     super::subscriptions::check(app, subscription)?;
     let state = app.state();
     if let Some(group) = group {
@@ -88,32 +109,63 @@ pub(crate) fn list(app: &App, ask: &Ask, subscription: &str, group: Option<&str>
     let value: Vec<Value> = state
         .workspaces
         .values()
-        .filter(|w| w.subscription.eq_ignore_ascii_case(subscription) && group.is_none_or(|g| w.group.eq_ignore_ascii_case(g)))
+        .filter(|w| {
+            w.subscription.eq_ignore_ascii_case(subscription)
+                && group.is_none_or(|g| w.group.eq_ignore_ascii_case(g))
+        })
         .map(|w| answer(app, ask, w))
         .collect::<Result<_, _>>()?;
     Ok(reply::ok(&json!({"value": value})))
 }
 
-pub(crate) fn get(app: &App, ask: &Ask, subscription: &str, group: &str, name: &str) -> Result<Response, Refusal> {
+pub(crate) fn get(
+    app: &App,
+    ask: &Ask,
+    subscription: &str,
+    group: &str,
+    name: &str,
+) -> Result<Response, Refusal> {
     let workspace = find(&app.state(), subscription, group, name)?;
     Ok(reply::ok(&answer(app, ask, &workspace)?))
 }
 
 /// PUT and PATCH: what is absent stays as it is.
-pub(crate) async fn put(app: &App, ask: &Ask, subscription: &str, group: &str, name: &str) -> Result<Response, Refusal> {
+pub(crate) async fn put(
+    app: &App,
+    ask: &Ask,
+    subscription: &str,
+    group: &str,
+    name: &str,
+) -> Result<Response, Refusal> {
     let body = ask.json()?;
     let created = write(app, ask, subscription, group, name, &body).await?;
     let workspace = find(&app.state(), subscription, group, name)?;
-    Ok(reply::json(if created { StatusCode::CREATED } else { StatusCode::OK }, &answer(app, ask, &workspace)?))
+    Ok(reply::json(
+        if created { StatusCode::CREATED } else { StatusCode::OK },
+        &answer(app, ask, &workspace)?,
+    ))
 }
 
-pub(crate) async fn patch(app: &App, ask: &Ask, subscription: &str, group: &str, name: &str) -> Result<Response, Refusal> {
+pub(crate) async fn patch(
+    app: &App,
+    ask: &Ask,
+    subscription: &str,
+    group: &str,
+    name: &str,
+) -> Result<Response, Refusal> {
     find(&app.state(), subscription, group, name)?;
     put(app, ask, subscription, group, name).await
 }
 
 /// Creates or updates from a resource body; says whether it was created. Used by PUT and by template deployments.
-pub(crate) async fn write(app: &App, ask: &Ask, subscription: &str, group: &str, name: &str, body: &Value) -> Result<bool, Refusal> {
+pub(crate) async fn write(
+    app: &App,
+    ask: &Ask,
+    subscription: &str,
+    group: &str,
+    name: &str,
+    body: &Value,
+) -> Result<bool, Refusal> {
     super::subscriptions::check(app, subscription)?;
     let state = app.state();
     super::groups::find(&state, subscription, group)?;
@@ -130,7 +182,10 @@ pub(crate) async fn write(app: &App, ask: &Ask, subscription: &str, group: &str,
         problems.push(
             Problem::new(
                 Code::PropertyChangeNotAllowed,
-                format!("The workspace is in '{}' and cannot move to '{asked}'. Create another workspace there.", workspace.location),
+                format!(
+                    "The workspace is in '{}' and cannot move to '{asked}'. Create another workspace there.",
+                    workspace.location
+                ),
             )
             .at("location"),
         );
@@ -183,7 +238,13 @@ fn read(body: &Value, document: &mut PlaceDocument, problems: &mut Vec<Problem>)
     fields.text("location", problems).map(neap_core::names::canonical_location)
 }
 
-pub(crate) async fn delete(app: &App, ask: &Ask, subscription: &str, group: &str, name: &str) -> Result<Response, Refusal> {
+pub(crate) async fn delete(
+    app: &App,
+    ask: &Ask,
+    subscription: &str,
+    group: &str,
+    name: &str,
+) -> Result<Response, Refusal> {
     let state = app.state();
     let Some(workspace) = state.workspace(subscription, group, name) else {
         super::groups::find(&state, subscription, group)?;
@@ -192,7 +253,12 @@ pub(crate) async fn delete(app: &App, ask: &Ask, subscription: &str, group: &str
     if !workspace.deleting {
         app.submit(&ask.caller, Command::DeleteWorkspace { workspace: workspace.id }, Vec::new()).await?;
     }
-    Ok(lro::accepted(ask, &workspace.subscription, &workspace.location, Operation::DeleteWorkspace(workspace.id)))
+    Ok(lro::accepted(
+        ask,
+        &workspace.subscription,
+        &workspace.location,
+        Operation::DeleteWorkspace(workspace.id),
+    ))
 }
 
 /// Calls on a workspace that Azure has and Neap does not.
@@ -208,7 +274,10 @@ mod tests {
 
     #[test]
     fn a_workspace_body_is_read_and_merged() {
-        let mut document = PlaceDocument { properties: json!({"description": "old", "friendlyName": "f"}), ..PlaceDocument::default() };
+        let mut document = PlaceDocument {
+            properties: json!({"description": "old", "friendlyName": "f"}),
+            ..PlaceDocument::default()
+        };
         let mut problems = Vec::new();
         let body = json!({"location": "West US", "tags": {"a": "b"}, "kind": "default", "properties": {"description": "new", "keyVault": null}});
         assert_eq!(read(&body, &mut document, &mut problems).as_deref(), Some("westus"));

@@ -24,9 +24,16 @@ pub(crate) fn get(app: &App, ask: &Ask, workspace: &Workspace, run: &str) -> Res
     }
     let mut log_files = Map::new();
     if row.attempt > 0 {
-        log_files.insert("user_logs/std_log.txt".into(), json!(workspace_files::log_url(app, &ask.base, &row, &ask.caller.actor)));
+        log_files.insert(
+            "user_logs/std_log.txt".into(),
+            json!(workspace_files::log_url(app, &ask.base, &row, &ask.caller.actor)),
+        );
     }
-    let warnings = row.reason.as_ref().filter(|_| !row.status.is_final()).map(|reason| json!([{"source": "neap", "message": reason}]));
+    let warnings = row
+        .reason
+        .as_ref()
+        .filter(|_| !row.status.is_final())
+        .map(|reason| json!([{"source": "neap", "message": reason}]));
     let is_final = status.is_final();
     Ok(reply::ok(&json!({
         "runId": row.name,
@@ -47,7 +54,9 @@ pub(crate) fn get(app: &App, ask: &Ask, workspace: &Workspace, run: &str) -> Res
 
 fn ended_moments_ago(row: &JobRow, now: Millis) -> bool {
     // Without an attempt there is no log to print.
-    row.status.is_final() && row.attempt > 0 && row.ended.is_some_and(|ended| now.since(ended) < limits::ENDED_MOMENTS_AGO_MS)
+    row.status.is_final()
+        && row.attempt > 0
+        && row.ended.is_some_and(|ended| now.since(ended) < limits::ENDED_MOMENTS_AGO_MS)
 }
 
 /// As clients dump it when a run failed.

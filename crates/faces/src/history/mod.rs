@@ -22,9 +22,19 @@ pub(crate) async fn answer(app: &App, ask: &Ask) -> Result<Response, Refusal> {
     let segments = ask.segments();
     let (plane, rest) = match segments.as_slice() {
         ["discovery"] => return Ok(discovery(ask)),
-        [plane, "v1.0", "subscriptions", s, "resourcegroups", g, "providers", ML, "workspaces", w, rest @ ..] => {
-            (*plane, (workspaces::find(&app.state(), s, g, w)?, rest))
-        }
+        [
+            plane,
+            "v1.0",
+            "subscriptions",
+            s,
+            "resourcegroups",
+            g,
+            "providers",
+            ML,
+            "workspaces",
+            w,
+            rest @ ..,
+        ] => (*plane, (workspaces::find(&app.state(), s, g, w)?, rest)),
         _ => return Err(errors::no_such_path(ask)),
     };
     let (workspace, rest) = rest;
@@ -47,7 +57,9 @@ fn discovery(ask: &Ask) -> Response {
 async fn in_history(app: &App, ask: &Ask, workspace: &Workspace, rest: &[&str]) -> Result<Response, Refusal> {
     match (ask.method.as_str(), rest) {
         ("GET", ["runs", run]) | ("GET", ["experiments", _, "runs", run]) => runs::get(app, workspace, run),
-        ("GET", ["runs", run, "details"]) | ("GET", ["experiments", _, "runs", run, "details"]) => details::get(app, ask, workspace, run),
+        ("GET", ["runs", run, "details"]) | ("GET", ["experiments", _, "runs", run, "details"]) => {
+            details::get(app, ask, workspace, run)
+        }
         ("GET", ["runs", run, "children"]) => {
             find_job(app, workspace, run)?;
             Ok(reply::ok(&json!({"value": [], "nextLink": null})))
@@ -56,7 +68,9 @@ async fn in_history(app: &App, ask: &Ask, workspace: &Workspace, rest: &[&str]) 
             find_job(app, workspace, run)?;
             Ok(reply::ok(&json!({"instances": {}})))
         }
-        ("PATCH", ["experiments", _, "runs", run]) | ("PATCH", ["runs", run]) => runs::edit(app, ask, workspace, run).await,
+        ("PATCH", ["experiments", _, "runs", run]) | ("PATCH", ["runs", run]) => {
+            runs::edit(app, ask, workspace, run).await
+        }
         ("POST", ["rundata"]) => rundata::post(app, ask, workspace),
         _ => Err(errors::no_such_path(ask)),
     }
@@ -64,7 +78,9 @@ async fn in_history(app: &App, ask: &Ask, workspace: &Workspace, rest: &[&str]) 
 
 fn in_data(app: &App, ask: &Ask, workspace: &Workspace, rest: &[&str]) -> Result<Response, Refusal> {
     match (ask.method.as_str(), rest) {
-        ("POST", ["dataversion", action]) if action.eq_ignore_ascii_case("batchGetResolvedUris") => resolve::post(app, ask, workspace),
+        ("POST", ["dataversion", action]) if action.eq_ignore_ascii_case("batchGetResolvedUris") => {
+            resolve::post(app, ask, workspace)
+        }
         _ => Err(errors::no_such_path(ask)),
     }
 }

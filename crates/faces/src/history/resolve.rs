@@ -18,7 +18,10 @@ pub(crate) fn post(app: &App, ask: &Ask, workspace: &Workspace) -> Result<Respon
     for id in body["values"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         match resolve(app, workspace, id)? {
             Some((uri, kind)) => {
-                values.insert(id.into(), json!({"id": id, "uri": uri, "type": kind, "legacyDatasetType": null, "isV2": true}));
+                values.insert(
+                    id.into(),
+                    json!({"id": id, "uri": uri, "type": kind, "legacyDatasetType": null, "isV2": true}),
+                );
             }
             None => {
                 errors.insert(id.into(), json!({"code": "NotFound", "message": format!("'{id}' is not an output or data asset of this workspace.")}));
@@ -37,10 +40,15 @@ fn resolve(app: &App, workspace: &Workspace, id: &str) -> Result<Option<(String,
             (uri, kind.into())
         }));
     }
-    let Some(paths::Reference { here: true, name, version: paths::Version::Exact(version) }) = paths::reference(id, "data", workspace) else {
+    let Some(paths::Reference { here: true, name, version: paths::Version::Exact(version) }) =
+        paths::reference(id, "data", workspace)
+    else {
         return Ok(None);
     };
-    let Some(row) = app.control.reader().asset(workspace.id, "data", &name, &version).map_err(unreadable)? else { return Ok(None) };
+    let Some(row) = app.control.reader().asset(workspace.id, "data", &name, &version).map_err(unreadable)?
+    else {
+        return Ok(None);
+    };
     let document: AssetDocument = app.document(&row.document)?;
     let text = |key: &str| document.properties[key].as_str().unwrap_or_default().to_owned();
     Ok(Some((text("dataUri"), text("dataType"))))

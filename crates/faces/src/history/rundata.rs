@@ -13,7 +13,8 @@ use crate::reply;
 
 pub(crate) fn post(app: &App, ask: &Ask, workspace: &Workspace) -> Result<Response, Refusal> {
     let body = ask.json()?;
-    let run = body["runId"].as_str().ok_or_else(|| Refusal::because(Code::BadArgument, "'runId' is missing."))?;
+    let run =
+        body["runId"].as_str().ok_or_else(|| Refusal::because(Code::BadArgument, "'runId' is missing."))?;
     let row = find_job(app, workspace, run)?;
     Ok(reply::ok(&json!({
         "runMetadata": runs::answer(app, workspace, &row)?,

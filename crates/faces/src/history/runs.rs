@@ -24,7 +24,12 @@ pub(super) fn answer(app: &App, workspace: &Workspace, row: &JobRow) -> Result<V
     let outputs: Map<String, Value> = document
         .outputs
         .iter()
-        .map(|(name, output)| (name.clone(), json!({"assetId": asset_id(&row.name, name), "type": output_uri(workspace, output).1})))
+        .map(|(name, output)| {
+            (
+                name.clone(),
+                json!({"assetId": asset_id(&row.name, name), "type": output_uri(workspace, output).1}),
+            )
+        })
         .collect();
     Ok(json!({
         "runNumber": row.id,
@@ -66,7 +71,12 @@ pub(super) fn read_asset_id(id: &str) -> Option<(&str, &str)> {
     id.strip_prefix("azureml|")?.split_once('|')
 }
 
-pub(crate) async fn edit(app: &App, ask: &Ask, workspace: &Workspace, run: &str) -> Result<Response, Refusal> {
+pub(crate) async fn edit(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    run: &str,
+) -> Result<Response, Refusal> {
     let row = find_job(app, workspace, run)?;
     let body = ask.json()?;
     let mut problems = Vec::new();
@@ -80,7 +90,13 @@ pub(crate) async fn edit(app: &App, ask: &Ask, workspace: &Workspace, run: &str)
 /// The fields of a run that are a job's metadata. `name` is what older clients call the display name.
 fn edits(body: &Value) -> Value {
     let mut out = Map::new();
-    for (from, to) in [("name", "displayName"), ("displayName", "displayName"), ("description", "description"), ("tags", "tags"), ("properties", "properties")] {
+    for (from, to) in [
+        ("name", "displayName"),
+        ("displayName", "displayName"),
+        ("description", "description"),
+        ("tags", "tags"),
+        ("properties", "properties"),
+    ] {
         if let Some(value) = body.get(from).filter(|value| !value.is_null()) {
             out.insert(to.into(), value.clone());
         }
@@ -100,6 +116,9 @@ mod tests {
 
     #[test]
     fn only_metadata_is_edited() {
-        assert_eq!(edits(&json!({"hidden": true, "tags": {"a": "1"}, "status": "Completed", "description": null})), json!({"tags": {"a": "1"}}));
+        assert_eq!(
+            edits(&json!({"hidden": true, "tags": {"a": "1"}, "status": "Completed", "description": null})),
+            json!({"tags": {"a": "1"}})
+        );
     }
 }

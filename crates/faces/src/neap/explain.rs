@@ -27,7 +27,9 @@ fn told(row: &JobRow) -> Vec<String> {
         Status::NotStarted | Status::Queued | Status::Provisioning => vec!["It waits for its turn.".into()],
         Status::Preparing => vec![format!("Attempt {} is being prepared{node}.", row.attempt)],
         Status::Running => vec![format!("Attempt {} runs{node}.", row.attempt)],
-        Status::Finalizing => vec![format!("Attempt {} has ended{node} and its outputs are being stored.", row.attempt)],
+        Status::Finalizing => {
+            vec![format!("Attempt {} has ended{node} and its outputs are being stored.", row.attempt)]
+        }
         Status::CancelRequested => vec![format!("It was asked to stop{node}.")],
         Status::Completed => vec![format!("Attempt {} completed{node}.", row.attempt)],
         Status::Failed | Status::Canceled => Vec::new(),

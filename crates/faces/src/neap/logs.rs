@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use crate::app::{App, unreadable};
 use crate::arm::{errors, find_job};
 use crate::ask::Ask;
-use crate::{reply, workspace_files};
+use crate::{limits, reply, workspace_files};
 
 /// `/neap/logs/{account}/{job id}?…sig=`: the whole log, only whole lines while the job runs.
 pub(crate) async fn signed(app: &App, ask: &Ask, account: &str, job: &str) -> Result<Response, Refusal> {
@@ -28,11 +28,18 @@ pub(crate) async fn signed(app: &App, ask: &Ask, account: &str, job: &str) -> Re
 }
 
 /// `jobs/{j}/log?offset=N&follow=true`.
-pub(crate) async fn get(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> Result<Response, Refusal> {
+pub(crate) async fn get(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    name: &str,
+) -> Result<Response, Refusal> {
     let row = find_job(app, workspace, name)?;
     let offset = match ask.query.get("offset") {
         None => 0,
-        Some(text) => text.parse().map_err(|_| Refusal::because(Code::BadArgument, format!("'{text}' is not an offset in bytes.")))?,
+        Some(text) => text.parse().map_err(|_| {
+            Refusal::because(Code::BadArgument, format!("'{text}' is not an offset in bytes."))
+        })?,
     };
     let tail = Tail::open(app, &row, offset, ask.query.flag("follow"))?;
     let body = Body::from_stream(stream::try_unfold(tail, |mut tail| async move {
@@ -43,6 +50,14 @@ pub(crate) async fn get(app: &App, ask: &Ask, workspace: &Workspace, name: &str)
     reply::set(&mut response, "x-neap-log-offset", &offset.to_string());
     reply::set(&mut response, "cache-control", "no-store");
     Ok(response)
+}
+
+/// Waits until the announced length is another than `length`. It looks at a number in memory now and then: the
+/// follower's own way to wait cannot be held by a task that moves between threads.
+async fn grown(follower: &Follower, length: u64) {
+    while follower.length() == length {
+        tokio::time::sleep(limits::LOG_LOOK_AGAIN).await;
+    }
 }
 
 /// A log being read to its end, and beyond as it grows.
@@ -80,10 +95,13 @@ impl Tail {
             if is_final {
                 return Ok(None);
             }
-            // An offset beyond the end waits for the job's end or for that much log.
-            let length = follower.length().max(self.offset);
+            // All that was announced has been read, or the offset lies beyond it.
+            let length = follower.length();
+            if length > self.offset {
+                continue;
+            }
             tokio::select! {
-                _ = follower.grown(length) => {}
+                () = grown(follower, length) => {}
                 changed = changes.changed() => {
                     if changed.is_err() {
                         return Ok(None);
@@ -98,6 +116,12 @@ impl Tail {
         if self.app.state().jobs.contains_key(&self.job) {
             return Ok(false);
         }
-        Ok(self.app.control.reader().job_by_id(self.job).map_err(unreadable)?.is_none_or(|row| row.status.is_final()))
+        Ok(self
+            .app
+            .control
+            .reader()
+            .job_by_id(self.job)
+            .map_err(unreadable)?
+            .is_none_or(|row| row.status.is_final()))
     }
 }

@@ -31,7 +31,12 @@ pub(crate) async fn answer(app: &App, ask: &Ask) -> Result<Response, Refusal> {
     }
 }
 
-async fn in_workspace(app: &App, ask: &Ask, workspace: &Workspace, rest: &[&str]) -> Result<Response, Refusal> {
+async fn in_workspace(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    rest: &[&str],
+) -> Result<Response, Refusal> {
     match (ask.method.as_str(), rest) {
         ("GET", ["computes", c, "nodes"]) => nodes::list(app, ask, workspace, c),
         ("GET", ["computes", c, "nodes", n, "log"]) => nodes::log(app, workspace, c, n).await,

@@ -57,11 +57,22 @@ fn capacity(capacity: Capacity) -> Value {
     json!({"cpus": f64::from(capacity.cpus_milli) / 1000.0, "memory_mb": capacity.memory_mb, "gpus": capacity.gpus})
 }
 
-pub(crate) async fn log(app: &App, workspace: &Workspace, name: &str, node: &str) -> Result<Response, Refusal> {
+pub(crate) async fn log(
+    app: &App,
+    workspace: &Workspace,
+    name: &str,
+    node: &str,
+) -> Result<Response, Refusal> {
     let clusters = find(app, workspace, name, true)?;
     let missing = || errors::not_found("Node", node);
     let id = node_id(node).ok_or_else(missing)?;
-    let row = app.control.reader().node(id).map_err(unreadable)?.filter(|row| clusters.contains(&row.cluster)).ok_or_else(missing)?;
+    let row = app
+        .control
+        .reader()
+        .node(id)
+        .map_err(unreadable)?
+        .filter(|row| clusters.contains(&row.cluster))
+        .ok_or_else(missing)?;
     let path = app.server.node_logs.join(format!("{}.log", row.id));
     match tokio::fs::read(&path).await {
         Ok(bytes) => Ok(reply::text(bytes)),

@@ -30,7 +30,10 @@ pub(crate) fn document(ask: &Ask) -> Value {
             "value": {"type": "array", "items": {"type": "object", "properties": {"node_id": text, "state": text, "since": text, "reason": text,
                 "job": {"type": ["string", "null"]}, "nominal": capacity, "actual": capacity}}}}}))}),
     );
-    paths.insert(format!("{WORKSPACE}/computes/{{compute}}/nodes/{{node}}/log"), json!({"get": plain("A node's boot log.", &["compute", "node"])}));
+    paths.insert(
+        format!("{WORKSPACE}/computes/{{compute}}/nodes/{{node}}/log"),
+        json!({"get": plain("A node's boot log.", &["compute", "node"])}),
+    );
     paths.insert(
         format!("{WORKSPACE}/jobs/{{job}}/log"),
         json!({"get": plain("A job's log from an offset; with follow=true until the job is final.", &["job", "?offset", "?follow"])}),
@@ -51,10 +54,15 @@ pub(crate) fn document(ask: &Ask) -> Value {
 
 /// Parameters that begin with `?` are in the query, others in the path.
 fn parameters(names: &[&str]) -> Vec<Value> {
-    let in_path = ["subscription", "group", "workspace"].into_iter().filter(|_| !names.is_empty()).chain(names.iter().copied());
+    let in_path = ["subscription", "group", "workspace"]
+        .into_iter()
+        .filter(|_| !names.is_empty())
+        .chain(names.iter().copied());
     in_path
         .map(|name| match name.strip_prefix('?') {
-            Some(name) => json!({"name": name, "in": "query", "required": false, "schema": {"type": "string"}}),
+            Some(name) => {
+                json!({"name": name, "in": "query", "required": false, "schema": {"type": "string"}})
+            }
             None => json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}),
         })
         .collect()

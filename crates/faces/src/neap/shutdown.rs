@@ -21,10 +21,16 @@ pub(crate) fn post(app: &App, ask: &Ask) -> Result<Response, Refusal> {
     let grace_ms = fields.integer("grace_ms", &mut problems).unwrap_or(GRACE_MS);
     let grace = u64::try_from(grace_ms).ok().filter(|_| grace_ms <= GRACE_MS_MAX);
     if grace.is_none() {
-        problems.push(crate::arm::errors::bad(format!("'grace_ms' must be between 0 and {GRACE_MS_MAX}."), "grace_ms"));
+        problems.push(crate::arm::errors::bad(
+            format!("'grace_ms' must be between 0 and {GRACE_MS_MAX}."),
+            "grace_ms",
+        ));
     }
     Refusal::unless_empty(problems)?;
     tracing::info!(actor = ask.caller.actor, leave_nodes, grace_ms, "the server was asked to stop");
     app.control.request_shutdown(leave_nodes, grace.unwrap_or_default());
-    Ok(reply::json(StatusCode::ACCEPTED, &json!({"pid": app.server.pid, "leave_nodes": leave_nodes, "grace_ms": grace_ms})))
+    Ok(reply::json(
+        StatusCode::ACCEPTED,
+        &json!({"pid": app.server.pid, "leave_nodes": leave_nodes, "grace_ms": grace_ms}),
+    ))
 }

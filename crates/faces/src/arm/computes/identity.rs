@@ -13,7 +13,8 @@ pub(super) fn read(value: &Value, problems: &mut Vec<Problem>) -> Option<Value> 
         return None;
     };
     let asked = map.get("type").and_then(Value::as_str).unwrap_or("");
-    let plain: String = asked.chars().filter(char::is_ascii_alphabetic).map(|c| c.to_ascii_lowercase()).collect();
+    let plain: String =
+        asked.chars().filter(char::is_ascii_alphabetic).map(|c| c.to_ascii_lowercase()).collect();
     let (kind, with_users) = match plain.as_str() {
         "none" => return None,
         "systemassigned" => ("SystemAssigned", false),
@@ -32,11 +33,16 @@ pub(super) fn read(value: &Value, problems: &mut Vec<Problem>) -> Option<Value> 
     if with_users {
         let ids: Map<String, Value> = match map.get("userAssignedIdentities") {
             Some(Value::Object(ids)) => ids.keys().map(|id| (id.clone(), json!({}))).collect(),
-            Some(Value::Array(ids)) => ids.iter().filter_map(Value::as_str).map(|id| (id.to_owned(), json!({}))).collect(),
+            Some(Value::Array(ids)) => {
+                ids.iter().filter_map(Value::as_str).map(|id| (id.to_owned(), json!({}))).collect()
+            }
             _ => Map::new(),
         };
         if ids.is_empty() {
-            problems.push(bad("A user-assigned identity needs at least one id in 'userAssignedIdentities'.", "identity.userAssignedIdentities"));
+            problems.push(bad(
+                "A user-assigned identity needs at least one id in 'userAssignedIdentities'.",
+                "identity.userAssignedIdentities",
+            ));
         }
         out.insert("userAssignedIdentities".into(), Value::Object(ids));
     }
@@ -49,7 +55,10 @@ pub(super) fn answer(installation: &Installation, cluster: ClusterId, kept: Opti
     let mut out = kept.clone();
     let id = cluster.to_string();
     if kept.get("type").and_then(Value::as_str).is_some_and(|kind| kind.starts_with("System")) {
-        out.insert("principalId".into(), json!(paths::derived_guid(&[&installation.id, "cluster-principal", &id])));
+        out.insert(
+            "principalId".into(),
+            json!(paths::derived_guid(&[&installation.id, "cluster-principal", &id])),
+        );
         out.insert("tenantId".into(), json!(installation.tenant_id));
     }
     if let Some(Value::Object(users)) = out.get_mut("userAssignedIdentities") {
@@ -76,7 +85,9 @@ mod tests {
             (json!({"type": "None"}), None),
             (
                 json!({"type": "Userassigned", "userAssignedIdentities": {"/subscriptions/<id>/x": {"clientId": "c"}}}),
-                Some(json!({"type": "UserAssigned", "userAssignedIdentities": {"/subscriptions/<id>/x": {}}})),
+                Some(
+                    json!({"type": "UserAssigned", "userAssignedIdentities": {"/subscriptions/<id>/x": {}}}),
+                ),
             ),
         ] {
             let mut problems = Vec::new();

@@ -21,7 +21,10 @@ pub(crate) use write::{delete, patch, put, put_body};
 
 pub(crate) fn list(app: &App, workspace: &Workspace) -> Result<Response, Refusal> {
     let state = app.state();
-    let value: Vec<Value> = state.clusters_of(workspace.id).map(|c| answer_of(app, &state, workspace, c)).collect::<Result<_, _>>()?;
+    let value: Vec<Value> = state
+        .clusters_of(workspace.id)
+        .map(|c| answer_of(app, &state, workspace, c))
+        .collect::<Result<_, _>>()?;
     Ok(reply::ok(&json!({"value": value, "nextLink": null})))
 }
 
@@ -36,7 +39,12 @@ pub(crate) fn resource(app: &App, workspace: &Workspace, name: &str) -> Result<V
     answer_of(app, &state, workspace, cluster)
 }
 
-fn answer_of(app: &App, state: &State, workspace: &Workspace, cluster: &neap_core::cluster::Cluster) -> Result<Value, Refusal> {
+fn answer_of(
+    app: &App,
+    state: &State,
+    workspace: &Workspace,
+    cluster: &neap_core::cluster::Cluster,
+) -> Result<Value, Refusal> {
     let document: ClusterDocument = app.document(&cluster.document)?;
     Ok(answer::cluster(&app.installation, state, workspace, cluster, &document))
 }
@@ -51,8 +59,14 @@ pub(crate) fn refused_action(app: &App, workspace: &Workspace, name: &str, actio
             "A compute cluster has no '{action}': it starts nodes when jobs are submitted and drops them when idle. Set min_instances to keep nodes, or max_instances to 0 to stop taking work."
         ),
         "listkeys" => "A compute cluster has no keys to list.".into(),
-        "resize" => "The size of a cluster cannot be changed; create another cluster with the size you want.".into(),
-        "enablesso" | "updateidleshutdownsetting" | "customservices" | "updatedatamounts" | "getallowedvmsizesforresize" => {
+        "resize" => {
+            "The size of a cluster cannot be changed; create another cluster with the size you want.".into()
+        }
+        "enablesso"
+        | "updateidleshutdownsetting"
+        | "customservices"
+        | "updatedatamounts"
+        | "getallowedvmsizesforresize" => {
             format!("'{action}' is for compute instances, which Neap does not have; use a compute cluster.")
         }
         _ => format!("A compute cluster has no action '{action}'."),

@@ -15,7 +15,11 @@ pub(crate) fn list_nodes(app: &App, workspace: &Workspace, name: &str) -> Result
     let nodes: Vec<Value> = state
         .nodes_of(cluster)
         .map(|node| {
-            let run = node.attempts.first().and_then(|attempt| state.jobs.get(&attempt.job)).map(|job| job.name.clone());
+            let run = node
+                .attempts
+                .first()
+                .and_then(|attempt| state.jobs.get(&attempt.job))
+                .map(|job| job.name.clone());
             json!({
                 "nodeId": format!("n-{}", node.id),
                 // Nodes open no port: there is no address to give.

@@ -73,7 +73,8 @@ fn read_type(compute: &Fields<'_>, form: Form, problems: &mut Vec<Problem>) {
         Some(kind) if kind.eq_ignore_ascii_case("AmlCompute") => {}
         Some(kind) => problems.push(Problem::new(Code::NotSupported, instead_of(kind)).at(place)),
         None if form == Form::Patch || compute.value("computeType").is_some() => {}
-        None => problems.push(bad("'properties.computeType' is missing; a compute cluster is 'AmlCompute'.", &place)),
+        None => problems
+            .push(bad("'properties.computeType' is missing; a compute cluster is 'AmlCompute'.", &place)),
     }
 }
 
@@ -112,12 +113,15 @@ fn read_scale(settings: &Fields<'_>, form: Form, asked: &mut Asked, problems: &m
         Some(text) => match durations::parse_ms(text) {
             Ok(ms) => Some(ms),
             Err(why) => {
-                problems.push(Problem::new(Code::InvalidScaleSettings, format!("{why}.")).at(scale.place(key)));
+                problems
+                    .push(Problem::new(Code::InvalidScaleSettings, format!("{why}.")).at(scale.place(key)));
                 None
             }
         },
         // A whole resource without an idle time means the default.
-        None if form == Form::Put && scale.is_present() && scale.value(key).is_none() => Some(DEFAULT_IDLE_MS),
+        None if form == Form::Put && scale.is_present() && scale.value(key).is_none() => {
+            Some(DEFAULT_IDLE_MS)
+        }
         None => None,
     };
 }
@@ -128,17 +132,27 @@ fn read_unsupported(settings: &Fields<'_>, problems: &mut Vec<Problem>) {
     if let Some(os) = settings.text("osType", problems)
         && !os.eq_ignore_ascii_case("Linux")
     {
-        problems.push(Problem::new(Code::NotSupported, format!("Nodes run Linux; 'osType' '{os}' is not supported.")).at(settings.place("osType")));
+        problems.push(
+            Problem::new(Code::NotSupported, format!("Nodes run Linux; 'osType' '{os}' is not supported."))
+                .at(settings.place("osType")),
+        );
     }
     if settings.value("virtualMachineImage").is_some() {
         problems.push(
-            Problem::new(Code::NotSupported, "A virtual machine image cannot be chosen; give jobs an environment instead.")
-                .at(settings.place("virtualMachineImage")),
+            Problem::new(
+                Code::NotSupported,
+                "A virtual machine image cannot be chosen; give jobs an environment instead.",
+            )
+            .at(settings.place("virtualMachineImage")),
         );
     }
     if settings.flag("isolatedNetwork", problems) == Some(true) {
         problems.push(
-            Problem::new(Code::NotSupported, "An isolated network is not supported yet; leave 'isolatedNetwork' out.").at(settings.place("isolatedNetwork")),
+            Problem::new(
+                Code::NotSupported,
+                "An isolated network is not supported yet; leave 'isolatedNetwork' out.",
+            )
+            .at(settings.place("isolatedNetwork")),
         );
     }
 }
@@ -151,7 +165,12 @@ fn changed(what: &str, from: &str, to: &str, place: String) -> Problem {
     .at(place)
 }
 
-fn read_network(settings: &Fields<'_>, exists: bool, document: &mut ClusterDocument, problems: &mut Vec<Problem>) {
+fn read_network(
+    settings: &Fields<'_>,
+    exists: bool,
+    document: &mut ClusterDocument,
+    problems: &mut Vec<Problem>,
+) {
     // An empty object is what one released client sends for "as it is".
     let subnet = settings.object("subnet", problems).text("id", problems).filter(|id| !id.is_empty());
     if let Some(subnet) = subnet {
@@ -167,7 +186,12 @@ fn read_network(settings: &Fields<'_>, exists: bool, document: &mut ClusterDocum
     if let Some(public) = settings.flag("enableNodePublicIp", problems) {
         let current = document.public_ip.unwrap_or(true);
         if exists && current != public {
-            problems.push(changed("The public IP of nodes", on_off(current), on_off(public), settings.place("enableNodePublicIp")));
+            problems.push(changed(
+                "The public IP of nodes",
+                on_off(current),
+                on_off(public),
+                settings.place("enableNodePublicIp"),
+            ));
         } else {
             document.public_ip = Some(public);
         }
@@ -188,14 +212,25 @@ fn read_login(
 ) -> Option<String> {
     let key = "remoteLoginPortPublicAccess";
     if let Some(word) = settings.text(key, problems) {
-        match ["Enabled", "Disabled", "NotSpecified"].into_iter().find(|known| known.eq_ignore_ascii_case(word)) {
-            None => problems.push(bad(format!("'{word}' is not a state of the SSH port: Enabled, Disabled or NotSpecified."), &settings.place(key))),
+        match ["Enabled", "Disabled", "NotSpecified"]
+            .into_iter()
+            .find(|known| known.eq_ignore_ascii_case(word))
+        {
+            None => problems.push(bad(
+                format!("'{word}' is not a state of the SSH port: Enabled, Disabled or NotSpecified."),
+                &settings.place(key),
+            )),
             Some(word) => {
                 let open = document.remote_login.as_deref() == Some("Enabled");
                 if !exists {
                     document.remote_login = Some(word.into());
                 } else if word != "NotSpecified" && (word == "Enabled") != open {
-                    problems.push(changed("Public SSH access", on_off(open), on_off(!open), settings.place(key)));
+                    problems.push(changed(
+                        "Public SSH access",
+                        on_off(open),
+                        on_off(!open),
+                        settings.place(key),
+                    ));
                 } else if word != "NotSpecified" {
                     document.remote_login = Some(word.into());
                 }
@@ -206,7 +241,12 @@ fn read_login(
     if let Some(disabled) = compute.flag("disableLocalAuth", problems) {
         let current = document.local_auth_disabled.unwrap_or(!had_login);
         if exists && current != disabled {
-            problems.push(changed("SSH login (disableLocalAuth)", &current.to_string(), &disabled.to_string(), compute.place("disableLocalAuth")));
+            problems.push(changed(
+                "SSH login (disableLocalAuth)",
+                &current.to_string(),
+                &disabled.to_string(),
+                compute.place("disableLocalAuth"),
+            ));
         } else {
             document.local_auth_disabled = Some(disabled);
         }
@@ -226,8 +266,13 @@ fn read_login(
             _ => *kept = Some(text.into()),
         }
     }
-    let password = login.text("adminUserPassword", problems).filter(|text| !text.is_empty()).map(String::from);
-    if !exists && login.is_present() && document.admin_user.is_none() && (password.is_some() || document.admin_key.is_some()) {
+    let password =
+        login.text("adminUserPassword", problems).filter(|text| !text.is_empty()).map(String::from);
+    if !exists
+        && login.is_present()
+        && document.admin_user.is_none()
+        && (password.is_some() || document.admin_key.is_some())
+    {
         problems.push(bad("SSH credentials need an 'adminUserName'.", &login.place("adminUserName")));
     }
     password
@@ -235,7 +280,12 @@ fn read_login(
 
 /// The problem with a password that is not the one the cluster was created with.
 pub(super) fn password_changed() -> Problem {
-    changed("The SSH password", "another or not set", "a different one", "properties.properties.userAccountCredentials.adminUserPassword".into())
+    changed(
+        "The SSH password",
+        "another or not set",
+        "a different one",
+        "properties.properties.userAccountCredentials.adminUserPassword".into(),
+    )
 }
 
 /// What is kept and not in force, as sentences for the user.
@@ -251,8 +301,14 @@ pub(super) fn warnings(document: &ClusterDocument) -> Vec<String> {
         || document.admin_password_hash.is_some()
         || document.remote_login.as_deref() == Some("Enabled");
     say(ssh, "SSH settings are kept but not in force yet: nodes open no SSH port.");
-    say(document.subnet.is_some(), "The subnet is kept but not in force yet: nodes use the network of the machine they run on.");
-    say(document.public_ip == Some(false), "enable_node_public_ip: false is kept but not in force yet: nodes use the network of the machine they run on.");
+    say(
+        document.subnet.is_some(),
+        "The subnet is kept but not in force yet: nodes use the network of the machine they run on.",
+    );
+    say(
+        document.public_ip == Some(false),
+        "enable_node_public_ip: false is kept but not in force yet: nodes use the network of the machine they run on.",
+    );
     say(document.identity.is_some(), "The identity is kept but not in force yet: jobs get no tokens for it.");
     out
 }

@@ -24,7 +24,10 @@ fn what_the_sdk_sends_is_read() {
                 "userAccountCredentials": {"adminUserName": "u", "adminUserPassword": "pw", "adminUserSshPublicKey": "k"}}}});
     let asked = read(&body, None, Form::Put);
     assert_eq!(asked.problems, []);
-    assert_eq!((asked.location.as_deref(), asked.size.as_deref(), asked.tier.as_deref()), (Some("westus"), Some("STANDARD_DS3_v2"), Some("Lowpriority")));
+    assert_eq!(
+        (asked.location.as_deref(), asked.size.as_deref(), asked.tier.as_deref()),
+        (Some("westus"), Some("STANDARD_DS3_v2"), Some("Lowpriority"))
+    );
     assert_eq!((asked.min, asked.max, asked.idle_ms), (Some(0), Some(4), Some(120_000)));
     assert_eq!(asked.password.as_deref(), Some("pw"));
     assert_eq!(asked.document.admin_password_hash, None);
@@ -35,7 +38,11 @@ fn what_the_sdk_sends_is_read() {
 fn an_absent_idle_time_is_the_default_in_a_put_and_unchanged_in_a_patch() {
     for (body, form, expect) in [
         (put(json!({"scaleSettings": {"maxNodeCount": 4}})), Form::Put, Some(120_000)),
-        (put(json!({"scaleSettings": {"maxNodeCount": 4, "nodeIdleTimeBeforeScaleDown": null}})), Form::Put, Some(120_000)),
+        (
+            put(json!({"scaleSettings": {"maxNodeCount": 4, "nodeIdleTimeBeforeScaleDown": null}})),
+            Form::Put,
+            Some(120_000),
+        ),
         (put(json!({"scaleSettings": {"nodeIdleTimeBeforeScaleDown": "PT0S"}})), Form::Put, Some(0)),
         (put(json!({"scaleSettings": {"nodeIdleTimeBeforeScaleDown": "-PT5S"}})), Form::Put, Some(-5_000)),
         (put(json!({})), Form::Put, None),
@@ -63,10 +70,17 @@ fn all_shape_problems_come_at_once() {
 #[test]
 fn other_types_of_compute_are_refused_with_what_to_use_instead() {
     for kind in ["ComputeInstance", "Kubernetes", "VirtualMachine", "Robot"] {
-        let asked = read(&json!({"location": "westus", "properties": {"computeType": kind, "properties": {}}}), None, Form::Put);
+        let asked = read(
+            &json!({"location": "westus", "properties": {"computeType": kind, "properties": {}}}),
+            None,
+            Form::Put,
+        );
         assert_eq!(codes(&asked), [(Code::NotSupported, "properties.computeType")], "{kind}");
     }
-    assert_eq!(codes(&read(&json!({"properties": {}}), None, Form::Put)), [(Code::BadArgument, "properties.computeType")]);
+    assert_eq!(
+        codes(&read(&json!({"properties": {}}), None, Form::Put)),
+        [(Code::BadArgument, "properties.computeType")]
+    );
 }
 
 #[test]
@@ -79,25 +93,43 @@ fn what_may_not_change_is_refused_and_the_same_again_is_not() {
         ..ClusterDocument::default()
     };
     for (inner, expect) in [
-        (json!({"subnet": {}, "remoteLoginPortPublicAccess": "Disabled", "enableNodePublicIp": true, "userAccountCredentials": null}), None),
+        (
+            json!({"subnet": {}, "remoteLoginPortPublicAccess": "Disabled", "enableNodePublicIp": true, "userAccountCredentials": null}),
+            None,
+        ),
         (json!({"subnet": {"id": "/X/subnets/SN"}, "remoteLoginPortPublicAccess": "NotSpecified"}), None),
         (json!({"subnet": null}), None),
         (json!({"subnet": {"id": "/y"}}), Some("properties.properties.subnet")),
         (json!({"enableNodePublicIp": false}), Some("properties.properties.enableNodePublicIp")),
-        (json!({"remoteLoginPortPublicAccess": "Enabled"}), Some("properties.properties.remoteLoginPortPublicAccess")),
-        (json!({"userAccountCredentials": {"adminUserName": "u"}}), Some("properties.properties.userAccountCredentials.adminUserName")),
+        (
+            json!({"remoteLoginPortPublicAccess": "Enabled"}),
+            Some("properties.properties.remoteLoginPortPublicAccess"),
+        ),
+        (
+            json!({"userAccountCredentials": {"adminUserName": "u"}}),
+            Some("properties.properties.userAccountCredentials.adminUserName"),
+        ),
     ] {
         let asked = read(&put(inner.clone()), Some(&current), Form::Put);
-        let expect: Vec<_> = expect.into_iter().map(|place| (Code::PropertyChangeNotAllowed, place)).collect();
+        let expect: Vec<_> =
+            expect.into_iter().map(|place| (Code::PropertyChangeNotAllowed, place)).collect();
         assert_eq!(codes(&asked), expect, "{inner}");
     }
-    let asked = read(&json!({"properties": {"computeType": "AmlCompute", "disableLocalAuth": false, "properties": {}}}), Some(&current), Form::Put);
+    let asked = read(
+        &json!({"properties": {"computeType": "AmlCompute", "disableLocalAuth": false, "properties": {}}}),
+        Some(&current),
+        Form::Put,
+    );
     assert_eq!(codes(&asked), [(Code::PropertyChangeNotAllowed, "properties.disableLocalAuth")]);
 }
 
 #[test]
 fn tags_description_and_identity_may_change_and_absent_ones_stay() {
-    let current = ClusterDocument { description: Some("d".into()), identity: Some(json!({"type": "SystemAssigned"})), ..ClusterDocument::default() };
+    let current = ClusterDocument {
+        description: Some("d".into()),
+        identity: Some(json!({"type": "SystemAssigned"})),
+        ..ClusterDocument::default()
+    };
     let kept = read(&put(json!({})), Some(&current), Form::Put).document;
     assert_eq!(kept, current);
     let body = json!({"tags": {"a": "1"}, "identity": {"type": "None"}, "properties": {"computeType": "AmlCompute", "description": "", "properties": {}}});

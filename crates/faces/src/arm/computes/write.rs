@@ -15,18 +15,34 @@ use crate::app::{self, App, internal};
 use crate::ask::Ask;
 use crate::reply;
 
-pub(crate) async fn put(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> Result<Response, Refusal> {
+pub(crate) async fn put(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    name: &str,
+) -> Result<Response, Refusal> {
     let created = put_body(app, ask, workspace, name, &ask.json()?).await?;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     Ok(reply::json(status, &super::resource(app, workspace, name)?))
 }
 
 /// Creates or updates from a resource body; says whether it was created. Also used by template deployments.
-pub(crate) async fn put_body(app: &App, ask: &Ask, workspace: &Workspace, name: &str, body: &Value) -> Result<bool, Refusal> {
+pub(crate) async fn put_body(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    name: &str,
+    body: &Value,
+) -> Result<bool, Refusal> {
     write(app, ask, workspace, name, body, Form::Put).await
 }
 
-pub(crate) async fn patch(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> Result<Response, Refusal> {
+pub(crate) async fn patch(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    name: &str,
+) -> Result<Response, Refusal> {
     if app.state().cluster(workspace.id, name).is_none() {
         return Err(errors::not_found("Compute", name));
     }
@@ -34,7 +50,14 @@ pub(crate) async fn patch(app: &App, ask: &Ask, workspace: &Workspace, name: &st
     Ok(reply::ok(&super::resource(app, workspace, name)?))
 }
 
-async fn write(app: &App, ask: &Ask, workspace: &Workspace, name: &str, body: &Value, form: Form) -> Result<bool, Refusal> {
+async fn write(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    name: &str,
+    body: &Value,
+    form: Form,
+) -> Result<bool, Refusal> {
     let state = app.state();
     let current = state.cluster(workspace.id, name);
     let kept: Option<ClusterDocument> = current.map(|cluster| app.document(&cluster.document)).transpose()?;
@@ -78,9 +101,16 @@ async fn settle_password(asked: &mut Asked, kept: Option<&ClusterDocument>) -> R
     Ok(())
 }
 
-pub(crate) async fn delete(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> Result<Response, Refusal> {
+pub(crate) async fn delete(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    name: &str,
+) -> Result<Response, Refusal> {
     if ask.query.get("underlyingResourceAction").is_some_and(|action| action.eq_ignore_ascii_case("Detach")) {
-        return Err(errors::not_supported("A compute cluster belongs to its workspace and cannot be detached; use the action 'Delete'."));
+        return Err(errors::not_supported(
+            "A compute cluster belongs to its workspace and cannot be detached; use the action 'Delete'.",
+        ));
     }
     let state = app.state();
     let Some(cluster) = state.cluster(workspace.id, name) else {
@@ -88,7 +118,17 @@ pub(crate) async fn delete(app: &App, ask: &Ask, workspace: &Workspace, name: &s
     };
     if !cluster.is_deleting() {
         let reason = format!("The cluster was deleted by {}.", ask.caller.actor);
-        app.submit(&ask.caller, Command::DeleteCluster { cluster: cluster.id, reason: reason.into() }, Vec::new()).await?;
+        app.submit(
+            &ask.caller,
+            Command::DeleteCluster { cluster: cluster.id, reason: reason.into() },
+            Vec::new(),
+        )
+        .await?;
     }
-    Ok(lro::accepted(ask, &workspace.subscription, &cluster.location, lro::Operation::DeleteCluster(cluster.id)))
+    Ok(lro::accepted(
+        ask,
+        &workspace.subscription,
+        &cluster.location,
+        lro::Operation::DeleteCluster(cluster.id),
+    ))
 }

@@ -19,7 +19,11 @@ pub(super) struct Evaluator<'a> {
 }
 
 impl<'a> Evaluator<'a> {
-    pub fn new(template: &'a Map<String, Value>, given: Option<&'a Map<String, Value>>, scope: Scope) -> Self {
+    pub fn new(
+        template: &'a Map<String, Value>,
+        given: Option<&'a Map<String, Value>>,
+        scope: Scope,
+    ) -> Self {
         Self {
             declared: template.get("parameters").and_then(Value::as_object),
             variables: template.get("variables").and_then(Value::as_object),
@@ -31,8 +35,13 @@ impl<'a> Evaluator<'a> {
     pub fn missing_parameters(&self) -> Vec<Problem> {
         let declared = self.declared.into_iter().flatten();
         declared
-            .filter(|(name, declaration)| declaration.get("defaultValue").is_none() && self.given(name).is_none())
-            .map(|(name, _)| Problem::new(Code::BadArgument, format!("The template parameter '{name}' has no value.")).at(format!("properties.parameters.{name}")))
+            .filter(|(name, declaration)| {
+                declaration.get("defaultValue").is_none() && self.given(name).is_none()
+            })
+            .map(|(name, _)| {
+                Problem::new(Code::BadArgument, format!("The template parameter '{name}' has no value."))
+                    .at(format!("properties.parameters.{name}"))
+            })
             .collect()
     }
 
@@ -84,7 +93,11 @@ impl<'a> Evaluator<'a> {
         let mut parser = Parser { rest: expression, evaluator: self, depth: depth + 1 };
         let value = parser.expression(true)?;
         parser.skip_space();
-        if parser.rest.is_empty() { Ok(value) } else { Err(format!("'{}' is left over in '{text}'", parser.rest)) }
+        if parser.rest.is_empty() {
+            Ok(value)
+        } else {
+            Err(format!("'{}' is left over in '{text}'", parser.rest))
+        }
     }
 
     fn given(&self, name: &str) -> Option<&'a Value> {
@@ -95,7 +108,8 @@ impl<'a> Evaluator<'a> {
         if let Some(value) = self.given(name) {
             return Ok(value.clone());
         }
-        let declaration = lookup(self.declared, name).ok_or_else(|| format!("there is no parameter '{name}'"))?;
+        let declaration =
+            lookup(self.declared, name).ok_or_else(|| format!("there is no parameter '{name}'"))?;
         self.walk(declaration.get("defaultValue").unwrap_or(&Value::Null), depth + 1)
     }
 
@@ -112,16 +126,28 @@ impl<'a> Evaluator<'a> {
             "parameters" => self.parameter(&plain_text(&first()), depth)?,
             "variables" => {
                 let name = plain_text(&first());
-                self.walk(lookup(self.variables, &name).ok_or_else(|| format!("there is no variable '{name}'"))?, depth + 1)?
+                self.walk(
+                    lookup(self.variables, &name).ok_or_else(|| format!("there is no variable '{name}'"))?,
+                    depth + 1,
+                )?
             }
-            "concat" if first().is_array() => arguments.iter().filter_map(Value::as_array).flatten().cloned().collect(),
+            "concat" if first().is_array() => {
+                arguments.iter().filter_map(Value::as_array).flatten().cloned().collect()
+            }
             "concat" => json!(texts().concat()),
             "format" => json!(formatted(&texts())),
             "tolower" => json!(plain_text(&first()).to_lowercase()),
             "toupper" => json!(plain_text(&first()).to_uppercase()),
             "string" => json!(plain_text(&first())),
             "trim" => json!(plain_text(&first()).trim()),
-            "replace" => json!(texts().as_slice()[..].chunks(3).next().filter(|c| c.len() == 3).map(|c| c[0].replace(&c[1], &c[2])).ok_or("replace takes three arguments")?),
+            "replace" => json!(
+                texts().as_slice()[..]
+                    .chunks(3)
+                    .next()
+                    .filter(|c| c.len() == 3)
+                    .map(|c| c[0].replace(&c[1], &c[2]))
+                    .ok_or("replace takes three arguments")?
+            ),
             "int" => json!(plain_text(&first()).parse::<i64>().map_err(|e| format!("int: {e}"))?),
             "bool" => json!(truth(&first())),
             "json" => serde_json::from_str(&plain_text(&first())).map_err(|e| format!("json: {e}"))?,
@@ -158,13 +184,33 @@ impl<'a> Evaluator<'a> {
             "array" if first().is_array() => first(),
             "array" => json!([first()]),
             "createarray" => Value::Array(arguments.to_vec()),
-            "createobject" => Value::Object(arguments.chunks(2).filter(|pair| pair.len() == 2).map(|pair| (plain_text(&pair[0]), pair[1].clone())).collect()),
-            "union" if first().is_object() => Value::Object(arguments.iter().filter_map(Value::as_object).flatten().map(|(k, v)| (k.clone(), v.clone())).collect()),
-            "uniquestring" => json!(paths::derived_guid(&texts().iter().map(String::as_str).collect::<Vec<_>>()).replace('-', "")[..13]),
+            "createobject" => Value::Object(
+                arguments
+                    .chunks(2)
+                    .filter(|pair| pair.len() == 2)
+                    .map(|pair| (plain_text(&pair[0]), pair[1].clone()))
+                    .collect(),
+            ),
+            "union" if first().is_object() => Value::Object(
+                arguments
+                    .iter()
+                    .filter_map(Value::as_object)
+                    .flatten()
+                    .map(|(k, v)| (k.clone(), v.clone()))
+                    .collect(),
+            ),
+            "uniquestring" => json!(
+                paths::derived_guid(&texts().iter().map(String::as_str).collect::<Vec<_>>()).replace('-', "")
+                    [..13]
+            ),
             "guid" => json!(paths::derived_guid(&texts().iter().map(String::as_str).collect::<Vec<_>>())),
-            "subscription" => json!({"subscriptionId": self.scope.subscription, "tenantId": self.scope.tenant, "id": format!("/subscriptions/{}", self.scope.subscription), "displayName": "Neap"}),
+            "subscription" => {
+                json!({"subscriptionId": self.scope.subscription, "tenantId": self.scope.tenant, "id": format!("/subscriptions/{}", self.scope.subscription), "displayName": "Neap"})
+            }
             "tenant" => json!({"tenantId": self.scope.tenant}),
-            "resourcegroup" => json!({"name": self.scope.group, "location": self.scope.location, "id": paths::group_id(&self.scope.subscription, &self.scope.group)}),
+            "resourcegroup" => {
+                json!({"name": self.scope.group, "location": self.scope.location, "id": paths::group_id(&self.scope.subscription, &self.scope.group)})
+            }
             "deployment" => json!({"name": self.scope.deployment}),
             "resourceid" => json!(self.resource_id(&texts())?),
             other => return Err(format!("the function '{other}' is not supported in templates")),
@@ -173,7 +219,10 @@ impl<'a> Evaluator<'a> {
 
     /// `resourceId([subscription], [group], type, name…)`: the type is the first argument with a dot and a slash.
     fn resource_id(&self, arguments: &[String]) -> Result<String, String> {
-        let at = arguments.iter().position(|a| a.contains('.') && a.contains('/')).ok_or("resourceId names no resource type")?;
+        let at = arguments
+            .iter()
+            .position(|a| a.contains('.') && a.contains('/'))
+            .ok_or("resourceId names no resource type")?;
         let mut scope = self.scope.clone();
         match &arguments[..at] {
             [] => {}
@@ -190,7 +239,8 @@ impl<'a> Evaluator<'a> {
 
 fn lookup<'a>(map: Option<&'a Map<String, Value>>, name: &str) -> Option<&'a Value> {
     let map = map?;
-    map.get(name).or_else(|| map.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value))
+    map.get(name)
+        .or_else(|| map.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value))
 }
 
 fn plain_text(value: &Value) -> String {
@@ -277,7 +327,10 @@ impl Parser<'_, '_> {
         }
         let name = self.word();
         if name.is_empty() {
-            return Err(format!("'{}' is not expected there", self.rest.chars().take(10).collect::<String>()));
+            return Err(format!(
+                "'{}' is not expected there",
+                self.rest.chars().take(10).collect::<String>()
+            ));
         }
         if !self.take('(') {
             return Err(format!("'{name}' is not a function call"));
@@ -341,7 +394,9 @@ impl Parser<'_, '_> {
 fn member(value: &Value, key: &Value) -> Evaluated {
     let found = match (value, key) {
         (Value::Object(map), Value::String(key)) => lookup(Some(map), key),
-        (Value::Array(items), Value::Number(index)) => index.as_u64().and_then(|i| items.get(usize::try_from(i).ok()?)),
+        (Value::Array(items), Value::Number(index)) => {
+            index.as_u64().and_then(|i| items.get(usize::try_from(i).ok()?))
+        }
         _ => None,
     };
     found.cloned().ok_or_else(|| format!("there is no member {key}"))
@@ -355,9 +410,16 @@ mod tests {
     fn expressions() {
         let template = json!({"parameters": {"a": {"defaultValue": "x"}, "loop": {"defaultValue": "[parameters('loop')]"}, "list": {"defaultValue": [1, 2]}},
             "variables": {"v": {"k": ["[parameters('a')]"]}, "self": "[variables('self')]"}});
-        let scope = Scope { subscription: "s".into(), tenant: "t".into(), group: "g".into(), location: "eastus".into(), deployment: "d".into() };
+        let scope = Scope {
+            subscription: "s".into(),
+            tenant: "t".into(),
+            group: "g".into(),
+            location: "eastus".into(),
+            deployment: "d".into(),
+        };
         let evaluator = Evaluator::new(template.as_object().unwrap(), None, scope);
-        let check = |text: &str, expect: Value| assert_eq!(evaluator.evaluate(&json!(text)), Ok(expect), "{text}");
+        let check =
+            |text: &str, expect: Value| assert_eq!(evaluator.evaluate(&json!(text)), Ok(expect), "{text}");
         check("plain", json!("plain"));
         check("[[literal]", json!("[literal]"));
         check("[concat('a', '''', parameters('A'), 1)]", json!("a'x1"));
@@ -366,13 +428,26 @@ mod tests {
         check("[if(not(true()), nope('x'), 'y')]", json!("y"));
         check("[or(equals(toLower('WEST'),'west'), false())]", json!(true));
         check("[resourceGroup().location]", json!("eastus"));
-        check("[resourceId('s2', 'g2', 'A.B/c/d', 'x', 'y')]", json!("/subscriptions/s2/resourceGroups/g2/providers/A.B/c/x/d/y"));
+        check(
+            "[resourceId('s2', 'g2', 'A.B/c/d', 'x', 'y')]",
+            json!("/subscriptions/s2/resourceGroups/g2/providers/A.B/c/x/d/y"),
+        );
         check("[json('null')]", Value::Null);
         check("[length(parameters('list'))]", json!(2));
         check("[empty('')]", json!(true));
         check("[format('{0}-{1}', 'a', 'b')]", json!("a-b"));
         check("[union(createObject('a', 1), createObject('b', 2))]", json!({"a": 1, "b": 2}));
-        for bad in ["[nope()]", "[parameters('none')]", "[concat('a']", "[concat('a)]", "[variables('self')]", "[parameters('loop')]", "[]", "[1 2]", "[variables('v').z]"] {
+        for bad in [
+            "[nope()]",
+            "[parameters('none')]",
+            "[concat('a']",
+            "[concat('a)]",
+            "[variables('self')]",
+            "[parameters('loop')]",
+            "[]",
+            "[1 2]",
+            "[variables('v').z]",
+        ] {
             assert!(evaluator.evaluate(&json!(bad)).is_err(), "{bad}");
         }
     }

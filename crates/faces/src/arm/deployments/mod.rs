@@ -21,7 +21,13 @@ use crate::reply;
 
 const KIND: &str = "deployment";
 
-pub(crate) async fn answer(app: &App, ask: &Ask, subscription: &str, group: &str, rest: &[&str]) -> Result<Response, Refusal> {
+pub(crate) async fn answer(
+    app: &App,
+    ask: &Ask,
+    subscription: &str,
+    group: &str,
+    rest: &[&str],
+) -> Result<Response, Refusal> {
     match (ask.method.as_str(), rest) {
         ("PUT", [name]) => put(app, ask, subscription, group, name).await,
         ("GET", []) => list(app, subscription, group),
@@ -32,7 +38,10 @@ pub(crate) async fn answer(app: &App, ask: &Ask, subscription: &str, group: &str
         }
         ("GET", [name, "operations"]) => operations(app, subscription, group, name),
         // It never takes long enough to be canceled.
-        ("POST", [_, "cancel"]) => Err(Refusal::because(Code::JobAlreadyFinal, "The deployment has already ended and cannot be canceled.")),
+        ("POST", [_, "cancel"]) => Err(Refusal::because(
+            Code::JobAlreadyFinal,
+            "The deployment has already ended and cannot be canceled.",
+        )),
         ("POST", [name, "validate"]) => validate(app, ask, subscription, group, name),
         _ => Err(errors::no_such_path(ask)),
     }
@@ -53,15 +62,23 @@ fn scope(app: &App, subscription: &str, group: &str, name: &str) -> Result<Scope
 
 fn validate(app: &App, ask: &Ask, subscription: &str, group: &str, name: &str) -> Result<Response, Refusal> {
     let plan = template::plan(&ask.json()?, &scope(app, subscription, group, name)?)?;
-    Ok(reply::ok(&json!({"properties": {"provisioningState": "Succeeded", "validatedResources": plan.resources.iter().map(|r| json!({"id": r.id})).collect::<Vec<_>>()}})))
+    Ok(reply::ok(
+        &json!({"properties": {"provisioningState": "Succeeded", "validatedResources": plan.resources.iter().map(|r| json!({"id": r.id})).collect::<Vec<_>>()}}),
+    ))
 }
 
 async fn put(app: &App, ask: &Ask, subscription: &str, group: &str, name: &str) -> Result<Response, Refusal> {
     let body = ask.json()?;
     let scope = scope(app, subscription, group, name)?;
     let plan = template::plan(&body, &scope)?;
-    if !plan.resources.iter().any(|resource| matches!(resource.kind, Planned::Workspace { .. } | Planned::Compute { .. })) {
-        return Err(errors::not_supported("The template makes no workspace and no compute cluster; Neap deploys nothing else."));
+    if !plan
+        .resources
+        .iter()
+        .any(|resource| matches!(resource.kind, Planned::Workspace { .. } | Planned::Compute { .. }))
+    {
+        return Err(errors::not_supported(
+            "The template makes no workspace and no compute cluster; Neap deploys nothing else.",
+        ));
     }
     let mut touched: Option<Arc<Workspace>> = None;
     for resource in &plan.resources {
@@ -82,10 +99,21 @@ async fn put(app: &App, ask: &Ask, subscription: &str, group: &str, name: &str) 
     let answer = deployment(app, &scope, &body, &plan);
     let existed = find(app, subscription, group, name).is_ok();
     if let Some(workspace) = touched {
-        let document = AssetDocument { properties: answer.clone(), created_by: ask.caller.actor.clone(), created_ms: app.now().0, sealed_secret: None };
+        let document = AssetDocument {
+            properties: answer.clone(),
+            created_by: ask.caller.actor.clone(),
+            created_ms: app.now().0,
+            sealed_secret: None,
+        };
         let kept = app::document(&document)?;
-        let command =
-            Command::PutAsset { workspace: workspace.id, kind: KIND.into(), name: name.into(), version: "1".into(), document: kept.hash, content: None };
+        let command = Command::PutAsset {
+            workspace: workspace.id,
+            kind: KIND.into(),
+            name: name.into(),
+            version: "1".into(),
+            document: kept.hash,
+            content: None,
+        };
         app.submit(&ask.caller, command, vec![kept]).await?;
     }
     Ok(reply::json(if existed { StatusCode::OK } else { StatusCode::CREATED }, &answer))
@@ -96,7 +124,12 @@ fn deployment(app: &App, scope: &Scope, body: &Value, plan: &template::Plan) -> 
         .resources
         .iter()
         .filter(|resource| matches!(resource.kind, Planned::NotNeeded))
-        .map(|resource| format!("'{}' is not made: a workspace of Neap brings its own storage, secrets and logs.", resource.id))
+        .map(|resource| {
+            format!(
+                "'{}' is not made: a workspace of Neap brings its own storage, secrets and logs.",
+                resource.id
+            )
+        })
         .collect();
     json!({
         "id": format!("{}/providers/Microsoft.Resources/deployments/{}", paths::group_id(&scope.subscription, &scope.group), scope.deployment),

@@ -18,8 +18,13 @@ pub(super) struct Scope {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Planned {
-    Workspace { name: String },
-    Compute { workspace: String, name: String },
+    Workspace {
+        name: String,
+    },
+    Compute {
+        workspace: String,
+        name: String,
+    },
     /// Belongs to a workspace in Azure, and has no counterpart here.
     NotNeeded,
 }
@@ -52,12 +57,18 @@ pub(super) fn plan(body: &Value, scope: &Scope) -> Result<Plan, Refusal> {
     let bad = |message: &str, at: &str| Refusal::from(Problem::new(Code::BadArgument, message).at(at));
     let properties = &body["properties"];
     if properties["templateLink"].is_object() || properties["parametersLink"].is_object() {
-        return Err(crate::arm::errors::not_supported("Linked templates are not fetched; put the template itself into 'properties.template'."));
+        return Err(crate::arm::errors::not_supported(
+            "Linked templates are not fetched; put the template itself into 'properties.template'.",
+        ));
     }
     if properties["mode"].as_str().is_some_and(|mode| mode.eq_ignore_ascii_case("Complete")) {
-        return Err(crate::arm::errors::not_supported("The mode 'Complete' would delete what the template does not name, and is not supported; use 'Incremental'."));
+        return Err(crate::arm::errors::not_supported(
+            "The mode 'Complete' would delete what the template does not name, and is not supported; use 'Incremental'.",
+        ));
     }
-    let template = properties["template"].as_object().ok_or_else(|| bad("'properties.template' is missing.", "properties.template"))?;
+    let template = properties["template"]
+        .as_object()
+        .ok_or_else(|| bad("'properties.template' is missing.", "properties.template"))?;
     let evaluator = Evaluator::new(template, properties["parameters"].as_object(), scope.clone());
     let mut problems = evaluator.missing_parameters();
     let mut resources = Vec::new();
@@ -71,7 +82,8 @@ pub(super) fn plan(body: &Value, scope: &Scope) -> Result<Plan, Refusal> {
     }
     Refusal::unless_empty(problems)?;
     // A cluster needs its workspace first; otherwise the template's order holds.
-    resources.sort_by_key(|resource: &Resource| u8::from(!matches!(resource.kind, Planned::Workspace { .. })));
+    resources
+        .sort_by_key(|resource: &Resource| u8::from(!matches!(resource.kind, Planned::Workspace { .. })));
     let mut outputs = Map::new();
     for (name, output) in template.get("outputs").and_then(Value::as_object).into_iter().flatten() {
         if let Ok(value) = evaluator.evaluate(&output["value"]) {
@@ -90,7 +102,9 @@ fn collect(
     out: &mut Vec<Resource>,
     problems: &mut Vec<Problem>,
 ) {
-    let mut refuse = |code: Code, message: String| problems.push(Problem::new(code, message).at("properties.template.resources"));
+    let mut refuse = |code: Code, message: String| {
+        problems.push(Problem::new(code, message).at("properties.template.resources"));
+    };
     match evaluator.evaluate(&resource["condition"]) {
         Ok(Value::Null | Value::Bool(true)) => {}
         Ok(Value::String(text)) if text.eq_ignore_ascii_case("true") => {}
@@ -104,37 +118,60 @@ fn collect(
     };
     let (kind, name) = match (text("type"), text("name")) {
         (Ok(kind), Ok(name)) => match parent {
-            Some((parent_kind, parent_name)) if !kind.contains('.') => (format!("{parent_kind}/{kind}"), format!("{parent_name}/{name}")),
+            Some((parent_kind, parent_name)) if !kind.contains('.') => {
+                (format!("{parent_kind}/{kind}"), format!("{parent_name}/{name}"))
+            }
             _ => (kind, name),
         },
         (Err(why), _) | (_, Err(why)) => return refuse(Code::BadArgument, format!("{why}.")),
     };
     let lower = kind.to_ascii_lowercase();
     if resource.get("copy").is_some_and(|copy| !copy.is_null()) {
-        return refuse(Code::NotSupported, format!("'copy' loops are not supported; write each '{kind}' out."));
+        return refuse(
+            Code::NotSupported,
+            format!("'copy' loops are not supported; write each '{kind}' out."),
+        );
     }
     let id = resource_id(scope, &kind, &name);
     let planned = match lower.as_str() {
         "microsoft.machinelearningservices/workspaces" => Planned::Workspace { name: name.clone() },
         "microsoft.machinelearningservices/workspaces/computes" => match name.split_once('/') {
-            Some((workspace, compute)) if !compute.contains('/') => Planned::Compute { workspace: workspace.into(), name: compute.into() },
-            _ => return refuse(Code::BadArgument, format!("The compute name '{name}' must be 'workspace/compute'.")),
+            Some((workspace, compute)) if !compute.contains('/') => {
+                Planned::Compute { workspace: workspace.into(), name: compute.into() }
+            }
+            _ => {
+                return refuse(
+                    Code::BadArgument,
+                    format!("The compute name '{name}' must be 'workspace/compute'."),
+                );
+            }
         },
         known if NOT_NEEDED.contains(&known) => {
             out.push(Resource { kind: Planned::NotNeeded, id, body: Value::Null });
             return;
         }
-        _ => return refuse(Code::NotSupported, format!("Resources of type '{kind}' cannot be deployed; Neap makes workspaces and compute clusters.")),
+        _ => {
+            return refuse(
+                Code::NotSupported,
+                format!(
+                    "Resources of type '{kind}' cannot be deployed; Neap makes workspaces and compute clusters."
+                ),
+            );
+        }
     };
     let mut plain = resource.clone();
     if let Some(map) = plain.as_object_mut() {
-        for key in ["condition", "dependsOn", "resources", "apiVersion", "type", "name", "comments", "metadata"] {
+        for key in
+            ["condition", "dependsOn", "resources", "apiVersion", "type", "name", "comments", "metadata"]
+        {
             map.remove(key);
         }
     }
     match evaluator.evaluate(&plain) {
         Ok(body) => out.push(Resource { kind: planned, id, body: without_empty(body) }),
-        Err(why) => return refuse(Code::BadArgument, format!("The resource '{name}' cannot be evaluated: {why}.")),
+        Err(why) => {
+            return refuse(Code::BadArgument, format!("The resource '{name}' cannot be evaluated: {why}."));
+        }
     }
     for child in resource["resources"].as_array().into_iter().flatten() {
         collect(evaluator, child, Some((&kind, &name)), scope, out, problems);
@@ -144,7 +181,12 @@ fn collect(
 /// Templates write "" where they mean nothing.
 fn without_empty(value: Value) -> Value {
     match value {
-        Value::Object(map) => map.into_iter().map(|(k, v)| (k, without_empty(v))).filter(|(_, v)| *v != json!("")).collect::<Map<_, _>>().into(),
+        Value::Object(map) => map
+            .into_iter()
+            .map(|(k, v)| (k, without_empty(v)))
+            .filter(|(_, v)| *v != json!(""))
+            .collect::<Map<_, _>>()
+            .into(),
         other => other,
     }
 }
@@ -152,7 +194,11 @@ fn without_empty(value: Value) -> Value {
 /// `A.B/type/subtype` with `name/subname` as one id.
 pub(super) fn resource_id(scope: &Scope, kind: &str, name: &str) -> String {
     let mut kinds = kind.split('/');
-    let mut id = format!("{}/providers/{}", paths::group_id(&scope.subscription, &scope.group), kinds.next().unwrap_or(""));
+    let mut id = format!(
+        "{}/providers/{}",
+        paths::group_id(&scope.subscription, &scope.group),
+        kinds.next().unwrap_or("")
+    );
     for (kind, name) in kinds.zip(name.split('/')) {
         id += &format!("/{kind}/{name}");
     }
@@ -164,7 +210,13 @@ mod tests {
     use super::*;
 
     fn scope() -> Scope {
-        Scope { subscription: "s1".into(), tenant: "t1".into(), group: "rg1".into(), location: "eastus".into(), deployment: "d".into() }
+        Scope {
+            subscription: "s1".into(),
+            tenant: "t1".into(),
+            group: "rg1".into(),
+            location: "eastus".into(),
+            deployment: "d".into(),
+        }
     }
 
     #[test]
@@ -190,14 +242,23 @@ mod tests {
         let kinds: Vec<_> = plan.resources.iter().map(|r| r.kind.clone()).collect();
         assert_eq!(
             kinds,
-            [Planned::Workspace { name: "new1".into() }, Planned::NotNeeded, Planned::Compute { workspace: "new1".into(), name: "cpu".into() }]
+            [
+                Planned::Workspace { name: "new1".into() },
+                Planned::NotNeeded,
+                Planned::Compute { workspace: "new1".into(), name: "cpu".into() }
+            ]
         );
         assert_eq!(plan.resources[0].body["location"], "westus");
         assert_eq!(plan.resources[0].body["tags"], json!({"a": "b"}));
         assert_eq!(plan.resources[0].body["properties"].get("imageBuildCompute"), None);
-        assert!(plan.resources[0].body["properties"]["storageAccount"].as_str().unwrap().starts_with("/subscriptions/s1/resourceGroups/rg1/providers/Microsoft.Storage/storageAccounts/sa"));
+        assert!(plan.resources[0].body["properties"]["storageAccount"].as_str().unwrap().starts_with(
+            "/subscriptions/s1/resourceGroups/rg1/providers/Microsoft.Storage/storageAccounts/sa"
+        ));
         assert_eq!(plan.resources[2].body["properties"]["properties"]["vmSize"], "STANDARD_DS3_V2");
-        assert_eq!(plan.outputs["ws"]["value"], "/subscriptions/s1/resourceGroups/rg1/providers/Microsoft.MachineLearningServices/workspaces/new1");
+        assert_eq!(
+            plan.outputs["ws"]["value"],
+            "/subscriptions/s1/resourceGroups/rg1/providers/Microsoft.MachineLearningServices/workspaces/new1"
+        );
     }
 
     #[test]
@@ -208,6 +269,9 @@ mod tests {
         assert_eq!(plan(&body, &scope()).unwrap_err().problems.len(), 4);
         assert!(plan(&json!({"properties": {"templateLink": {"uri": "x"}}}), &scope()).is_err());
         assert!(plan(&json!({"properties": {}}), &scope()).is_err());
-        assert!(plan(&json!({"properties": {"mode": "Complete", "template": {"resources": []}}}), &scope()).is_err());
+        assert!(
+            plan(&json!({"properties": {"mode": "Complete", "template": {"resources": []}}}), &scope())
+                .is_err()
+        );
     }
 }

@@ -16,7 +16,11 @@ use crate::workspace_files;
 pub(crate) fn answer(app: &App, base: &str, workspace: &Workspace, row: &JobRow) -> Result<Value, Refusal> {
     let document: JobDocument = app.document(&row.document)?;
     let meta: JobMeta = app.document(&row.meta)?;
-    let reasons = if row.status == Status::Queued { neap_core::explain::queue_reasons(&app.state(), row.id) } else { Vec::new() };
+    let reasons = if row.status == Status::Queued {
+        neap_core::explain::queue_reasons(&app.state(), row.id)
+    } else {
+        Vec::new()
+    };
     let id = paths::child_id(workspace, &format!("jobs/{}", row.name));
     let mut properties = match document.asked {
         Value::Object(map) => map,
@@ -26,7 +30,10 @@ pub(crate) fn answer(app: &App, base: &str, workspace: &Workspace, row: &JobRow)
         Some(Value::Object(map)) => map,
         _ => Map::new(),
     };
-    for (name, endpoint) in [("Tracking", format!("{base}/history/v1.0{}/runs/{}", paths::workspace_id(workspace), row.name)), ("Studio", format!("{base}{id}"))] {
+    for (name, endpoint) in [
+        ("Tracking", format!("{base}/history/v1.0{}/runs/{}", paths::workspace_id(workspace), row.name)),
+        ("Studio", format!("{base}{id}")),
+    ] {
         services.insert(
             name.into(),
             json!({"jobServiceType": name, "endpoint": endpoint, "port": null, "status": null, "errorMessage": null, "properties": null, "nodes": null}),
@@ -61,7 +68,11 @@ pub(crate) fn answer(app: &App, base: &str, workspace: &Workspace, row: &JobRow)
 }
 
 /// The user's properties and Neap's facts beside them.
-fn facts(row: &JobRow, mut properties: BTreeMap<String, String>, reasons: &[String]) -> BTreeMap<String, String> {
+fn facts(
+    row: &JobRow,
+    mut properties: BTreeMap<String, String>,
+    reasons: &[String],
+) -> BTreeMap<String, String> {
     let mut tell = |key: &str, value: Option<String>| {
         if let Some(value) = value {
             properties.insert(format!("neap.{key}"), value);
@@ -81,7 +92,7 @@ fn facts(row: &JobRow, mut properties: BTreeMap<String, String>, reasons: &[Stri
     properties
 }
 
-pub(crate) fn error_of(row: &JobRow) -> Option<Value> {
+fn error_of(row: &JobRow) -> Option<Value> {
     row.failure.as_ref().map(|f| json!({"code": f.code, "message": f.message}))
 }
 

@@ -3,7 +3,17 @@
 use serde_json::{Map, Value};
 
 /// Fields that may be edited, or that only answers carry.
-const NOT_DEFINITION: &[&str] = &["displayName", "description", "tags", "properties", "isArchived", "status", "error", "parameters", "componentId"];
+const NOT_DEFINITION: &[&str] = &[
+    "displayName",
+    "description",
+    "tags",
+    "properties",
+    "isArchived",
+    "status",
+    "error",
+    "parameters",
+    "componentId",
+];
 
 /// The part of a request's `properties` that defines the job: kept, echoed by GET, compared by PUT.
 pub(super) fn definition(properties: &Map<String, Value>) -> Value {
@@ -26,7 +36,8 @@ pub(super) fn differing_fields(kept: &Value, asked: &Value) -> Vec<String> {
     let (kept, asked) = (plain(kept), plain(asked));
     let empty = Map::new();
     let (kept, asked) = (kept.as_object().unwrap_or(&empty), asked.as_object().unwrap_or(&empty));
-    let mut fields: Vec<String> = kept.keys().chain(asked.keys()).filter(|key| kept.get(*key) != asked.get(*key)).cloned().collect();
+    let mut fields: Vec<String> =
+        kept.keys().chain(asked.keys()).filter(|key| kept.get(*key) != asked.get(*key)).cloned().collect();
     fields.sort();
     fields.dedup();
     fields
@@ -54,7 +65,9 @@ fn plain(value: &Value) -> Value {
             continue;
         }
         let value = match (key.as_str(), value) {
-            ("computeId" | "codeId" | "environmentId" | "jobType", Value::String(id)) => Value::String(id.to_lowercase()),
+            ("computeId" | "codeId" | "environmentId" | "jobType", Value::String(id)) => {
+                Value::String(id.to_lowercase())
+            }
             (_, value) => value,
         };
         out.insert(key.clone(), value);
@@ -82,7 +95,8 @@ mod tests {
     #[test]
     fn differences_are_named() {
         let kept = json!({"command": "ls", "inputs": {"a": {"value": "1"}}, "codeId": "c"});
-        let asked = json!({"command": "ls -l", "inputs": {"a": {"value": "2"}}, "limits": {"timeout": "PT1M"}});
+        let asked =
+            json!({"command": "ls -l", "inputs": {"a": {"value": "2"}}, "limits": {"timeout": "PT1M"}});
         assert_eq!(differing_fields(&kept, &asked), ["codeId", "command", "inputs", "limits"]);
     }
 }

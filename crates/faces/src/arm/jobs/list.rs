@@ -17,13 +17,23 @@ pub(crate) fn list(app: &App, ask: &Ask, workspace: &Workspace) -> Result<Respon
     if ask.query.get("jobType").is_some_and(|kind| !kind.eq_ignore_ascii_case("Command")) {
         return Ok(reply::ok(&json!({"value": [], "nextLink": null})));
     }
-    let limit = ask.query.get("$top").and_then(|top| top.parse().ok()).unwrap_or(limits::PAGE_ROWS).clamp(1, limits::PAGE_ROWS_MAX);
+    let limit = ask
+        .query
+        .get("$top")
+        .and_then(|top| top.parse().ok())
+        .unwrap_or(limits::PAGE_ROWS)
+        .clamp(1, limits::PAGE_ROWS_MAX);
     let mut before = ask.query.get("$skip").map(cursor).transpose()?;
     let filter = JobFilter { archived, ..JobFilter::default() };
-    let wanted = Wanted { tag: ask.query.get("tag").map(pair), property: ask.query.get("properties").map(pair) };
+    let wanted =
+        Wanted { tag: ask.query.get("tag").map(pair), property: ask.query.get("properties").map(pair) };
     let (mut value, mut looked_at, mut more) = (Vec::new(), 0, true);
     while value.len() < limit && looked_at < limits::PAGE_SCAN_ROWS_MAX {
-        let rows = app.control.reader().jobs(workspace.id, &filter, before, u32::try_from(limit).unwrap_or(u32::MAX)).map_err(unreadable)?;
+        let rows = app
+            .control
+            .reader()
+            .jobs(workspace.id, &filter, before, u32::try_from(limit).unwrap_or(u32::MAX))
+            .map_err(unreadable)?;
         let full = rows.len() == limit;
         for row in rows {
             if value.len() == limit {
@@ -52,16 +62,21 @@ fn view(word: Option<&str>) -> Result<Archived, Refusal> {
         "activeonly" => Ok(Archived::ActiveOnly),
         "archivedonly" => Ok(Archived::ArchivedOnly),
         "all" => Ok(Archived::All),
-        other => Err(Refusal::because(Code::BadArgument, format!("'{other}' is not a listViewType: ActiveOnly, ArchivedOnly or All."))),
+        other => Err(Refusal::because(
+            Code::BadArgument,
+            format!("'{other}' is not a listViewType: ActiveOnly, ArchivedOnly or All."),
+        )),
     }
 }
 
 /// The place where the last page ended. Clients carry it and do not look inside.
 fn cursor(text: &str) -> Result<JobId, Refusal> {
-    text.strip_prefix('j')
-        .and_then(|id| id.parse().ok())
-        .map(JobId)
-        .ok_or_else(|| Refusal::because(Code::BadArgument, format!("'{text}' is not a $skip that this server gave out; take it from nextLink.")))
+    text.strip_prefix('j').and_then(|id| id.parse().ok()).map(JobId).ok_or_else(|| {
+        Refusal::because(
+            Code::BadArgument,
+            format!("'{text}' is not a $skip that this server gave out; take it from nextLink."),
+        )
+    })
 }
 
 fn pair(text: &str) -> (String, Option<String>) {
@@ -83,9 +98,12 @@ impl Wanted {
             return Ok(true);
         }
         let meta: JobMeta = app.document(&row.meta)?;
-        let has = |map: &std::collections::BTreeMap<String, String>, wanted: &Option<(String, Option<String>)>| match wanted {
+        let has = |map: &std::collections::BTreeMap<String, String>,
+                   wanted: &Option<(String, Option<String>)>| match wanted {
             None => true,
-            Some((key, value)) => map.get(key).is_some_and(|found| value.as_ref().is_none_or(|value| value == found)),
+            Some((key, value)) => {
+                map.get(key).is_some_and(|found| value.as_ref().is_none_or(|value| value == found))
+            }
         };
         Ok(has(&meta.tags, &self.tag) && has(&meta.properties, &self.property))
     }

@@ -19,7 +19,7 @@ use crate::app::{App, unreadable};
 use crate::ask::Ask;
 use crate::reply;
 
-pub(crate) use answer_of::{answer, error_of, output_uri};
+pub(crate) use answer_of::{answer, output_uri};
 pub(crate) use list::list;
 pub(crate) use write::{edit, put};
 
@@ -38,7 +38,12 @@ pub(crate) fn get(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> Re
 }
 
 /// A job that has been canceled, or is about to be, may be canceled again; one that ended otherwise may not.
-pub(crate) async fn cancel(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> Result<Response, Refusal> {
+pub(crate) async fn cancel(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    name: &str,
+) -> Result<Response, Refusal> {
     use neap_core::job::Status;
     let row = find(app, workspace, name)?;
     match row.status {
@@ -46,13 +51,24 @@ pub(crate) async fn cancel(app: &App, ask: &Ask, workspace: &Workspace, name: &s
         Status::Completed | Status::Failed => {
             return Err(Refusal::because(
                 Code::JobAlreadyFinal,
-                format!("The job '{}' has already ended as {} and cannot be canceled.", row.name, row.status.word()),
+                format!(
+                    "The job '{}' has already ended as {} and cannot be canceled.",
+                    row.name,
+                    row.status.word()
+                ),
             ));
         }
         Status::CancelRequested => {}
-        Status::NotStarted | Status::Queued | Status::Provisioning | Status::Preparing | Status::Running | Status::Finalizing => {
+        Status::NotStarted
+        | Status::Queued
+        | Status::Provisioning
+        | Status::Preparing
+        | Status::Running
+        | Status::Finalizing => {
             let reason = format!("Canceled by {}.", ask.caller.actor);
-            let asked = app.submit(&ask.caller, Command::CancelJob { job: row.id, reason: reason.into() }, Vec::new()).await;
+            let asked = app
+                .submit(&ask.caller, Command::CancelJob { job: row.id, reason: reason.into() }, Vec::new())
+                .await;
             match asked {
                 // It ended by itself in the meantime: the client sees how when it looks.
                 Err(refusal) if refusal.code() == Code::JobAlreadyFinal => {}
@@ -64,14 +80,23 @@ pub(crate) async fn cancel(app: &App, ask: &Ask, workspace: &Workspace, name: &s
     Ok(lro::accepted(ask, &workspace.subscription, &workspace.location, lro::Operation::CancelJob(row.id)))
 }
 
-pub(crate) async fn delete(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> Result<Response, Refusal> {
+pub(crate) async fn delete(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    name: &str,
+) -> Result<Response, Refusal> {
     let Some(row) = app.control.reader().job(workspace.id, name).map_err(unreadable)? else {
         return Ok(reply::empty(StatusCode::NO_CONTENT));
     };
     if !row.status.is_final() {
         return Err(Refusal::because(
             Code::JobNotFinal,
-            format!("The job '{}' is {}; cancel it and wait for its end before deleting it.", row.name, row.status.word()),
+            format!(
+                "The job '{}' is {}; cancel it and wait for its end before deleting it.",
+                row.name,
+                row.status.word()
+            ),
         ));
     }
     app.submit(&ask.caller, Command::DeleteJob { job: row.id }, Vec::new()).await?;

@@ -22,7 +22,10 @@ pub(super) fn read(value: &Value, place: &str, problems: &mut Vec<Problem>) -> N
             }
         },
         _ => {
-            problems.push(bad(format!("'{place}' must be an object such as {{\"cpus\": 2, \"memory_gb\": 4}}."), place));
+            problems.push(bad(
+                format!("'{place}' must be an object such as {{\"cpus\": 2, \"memory_gb\": 4}}."),
+                place,
+            ));
             return Need::Whole;
         }
     };
@@ -35,7 +38,10 @@ pub(super) fn read(value: &Value, place: &str, problems: &mut Vec<Problem>) -> N
                 if let Some(milli) = thousandths(value, &target, problems) {
                     let smallest = u64::from(neap_core::limits::SHARE_CPUS_MILLI_MIN);
                     if milli < smallest {
-                        problems.push(bad(format!("'{target}' must be at least {}.", smallest as f64 / 1000.0), &target));
+                        problems.push(bad(
+                            format!("'{target}' must be at least {}.", smallest as f64 / 1000.0),
+                            &target,
+                        ));
                     }
                     capacity.cpus_milli = u32::try_from(milli).unwrap_or(u32::MAX);
                     states_something = true;
@@ -57,11 +63,17 @@ pub(super) fn read(value: &Value, place: &str, problems: &mut Vec<Problem>) -> N
                 }
             }
             "isolation" => {}
-            _ => problems.push(bad(format!("'{target}' is not known: cpus, memory_gb and gpus can be stated."), &target)),
+            _ => problems.push(bad(
+                format!("'{target}' is not known: cpus, memory_gb and gpus can be stated."),
+                &target,
+            )),
         }
     }
     if states_something && capacity.cpus_milli == 0 && !object.contains_key("cpus") {
-        problems.push(bad(format!("'{place}' states a share of a node and must say how many 'cpus' of it."), place));
+        problems.push(bad(
+            format!("'{place}' states a share of a node and must say how many 'cpus' of it."),
+            place,
+        ));
     }
     if states_something { Need::Share(capacity) } else { Need::Whole }
 }
@@ -99,7 +111,16 @@ mod tests {
             assert_eq!(read(&asked, "neap", &mut problems), expect, "{asked}");
             assert_eq!(problems, [], "{asked}");
         }
-        for bad in [json!(3), json!("x"), json!({"cpus": -1}), json!({"cpus": "two"}), json!({"memory_gb": 1}), json!({"cpus": 1, "gpus": 0.5}), json!({"cpus": 1, "disk": 3}), json!({"cpus": 0.001})] {
+        for bad in [
+            json!(3),
+            json!("x"),
+            json!({"cpus": -1}),
+            json!({"cpus": "two"}),
+            json!({"memory_gb": 1}),
+            json!({"cpus": 1, "gpus": 0.5}),
+            json!({"cpus": 1, "disk": 3}),
+            json!({"cpus": 0.001}),
+        ] {
             let mut problems = Vec::new();
             read(&bad, "neap", &mut problems);
             assert!(!problems.is_empty(), "{bad}");

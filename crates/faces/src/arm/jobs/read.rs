@@ -21,9 +21,34 @@ use crate::workspace_files;
 const DEFAULT_PRIORITY: u8 = 2;
 /// Job fields that are known: anything else is told to have no effect.
 const KNOWN: &[&str] = &[
-    "jobType", "displayName", "description", "experimentName", "command", "codeId", "environmentId", "computeId", "inputs", "outputs",
-    "distribution", "resources", "limits", "queueSettings", "identity", "services", "environmentVariables", "tags", "properties",
-    "isArchived", "status", "componentId", "parentJobName", "parameters", "notificationSetting", "autologgerSettings", "secretsConfiguration", "error",
+    "jobType",
+    "displayName",
+    "description",
+    "experimentName",
+    "command",
+    "codeId",
+    "environmentId",
+    "computeId",
+    "inputs",
+    "outputs",
+    "distribution",
+    "resources",
+    "limits",
+    "queueSettings",
+    "identity",
+    "services",
+    "environmentVariables",
+    "tags",
+    "properties",
+    "isArchived",
+    "status",
+    "componentId",
+    "parentJobName",
+    "parameters",
+    "notificationSetting",
+    "autologgerSettings",
+    "secretsConfiguration",
+    "error",
 ];
 
 #[derive(Debug)]
@@ -37,7 +62,12 @@ pub(super) struct AskedJob {
 }
 
 /// `name` is the job's, for the default places of its outputs.
-pub(super) fn read(name: &str, body: &Value, workspace: &Workspace, shelf: &dyn Shelf) -> Result<AskedJob, Refusal> {
+pub(super) fn read(
+    name: &str,
+    body: &Value,
+    workspace: &Workspace,
+    shelf: &dyn Shelf,
+) -> Result<AskedJob, Refusal> {
     let mut problems = Vec::new();
     let top = Fields::of(Some(body), "", &mut problems);
     let fields = top.object("properties", &mut problems);
@@ -68,7 +98,8 @@ pub(super) fn read(name: &str, body: &Value, workspace: &Workspace, shelf: &dyn 
         }
         None => problems.push(bad("A command job needs an 'environmentId'.", "properties.environmentId")),
     }
-    document.environment_variables = fields.strings("environmentVariables", &mut problems).unwrap_or_default();
+    document.environment_variables =
+        fields.strings("environmentVariables", &mut problems).unwrap_or_default();
     read_inputs(&fields, workspace, shelf, &mut document.inputs, &mut problems)?;
     read_outputs(name, &fields, workspace, shelf, &mut document.outputs, &mut notes, &mut problems)?;
     check_bindings(&document, &mut problems);
@@ -88,7 +119,9 @@ fn other_type(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Option<Refusa
         "" => "'properties.jobType' is missing; Neap runs jobs of type 'Command'.".to_owned(),
         "pipeline" => "Pipeline jobs are not supported yet; submit each step as a command job.".into(),
         "sweep" => "Sweep jobs are not supported yet; submit each trial as a command job.".into(),
-        "automl" | "finetuning" | "distillation" | "labeling" => format!("'{kind}' jobs are not part of Neap; submit your training script as a command job."),
+        "automl" | "finetuning" | "distillation" | "labeling" => {
+            format!("'{kind}' jobs are not part of Neap; submit your training script as a command job.")
+        }
         "spark" => "Spark jobs are not part of Neap; submit a command job.".into(),
         _ => format!("The job type '{kind}' is not known; Neap runs jobs of type 'Command'."),
     };
@@ -108,16 +141,31 @@ fn read_compute(fields: &Fields<'_>, workspace: &Workspace, problems: &mut Vec<P
     };
     match paths::reference(id, "computes", workspace) {
         Some(reference) if reference.name.eq_ignore_ascii_case("serverless") => {
-            problems.push(Problem::new(Code::NotSupported, "Serverless compute is not supported yet; name a compute cluster of this workspace.").at(place));
+            problems.push(
+                Problem::new(
+                    Code::NotSupported,
+                    "Serverless compute is not supported yet; name a compute cluster of this workspace.",
+                )
+                .at(place),
+            );
             String::new()
         }
         Some(reference) if reference.here => reference.name,
         Some(_) => {
-            problems.push(Problem::new(Code::ComputeNotFound, format!("'{id}' is in another workspace; a job runs on a cluster of its own.")).at(place));
+            problems.push(
+                Problem::new(
+                    Code::ComputeNotFound,
+                    format!("'{id}' is in another workspace; a job runs on a cluster of its own."),
+                )
+                .at(place),
+            );
             String::new()
         }
         None => {
-            problems.push(Problem::new(Code::ComputeNotFound, format!("'{id}' is not the id of a compute cluster.")).at(place));
+            problems.push(
+                Problem::new(Code::ComputeNotFound, format!("'{id}' is not the id of a compute cluster."))
+                    .at(place),
+            );
             String::new()
         }
     }
@@ -160,7 +208,9 @@ fn read_inputs(
                 continue;
             }
         };
-        if input.text("mode", problems).is_some_and(|mode| mode.eq_ignore_ascii_case("Direct") || mode.to_ascii_lowercase().starts_with("eval")) {
+        if input.text("mode", problems).is_some_and(|mode| {
+            mode.eq_ignore_ascii_case("Direct") || mode.to_ascii_lowercase().starts_with("eval")
+        }) {
             problems.push(
                 Problem::new(Code::NotSupported, format!("The input '{name}' asks for a mode that is not supported yet; use ro_mount or download.")).at(input.place("mode")),
             );
@@ -192,7 +242,10 @@ fn read_outputs(
     for (name, value) in fields.object("outputs", problems).entries() {
         let place = format!("properties.outputs.{name}");
         if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') || name.is_empty() {
-            problems.push(bad(format!("'{name}' cannot name an output: letters, digits, '_' and '-' can."), &place));
+            problems.push(bad(
+                format!("'{name}' cannot name an output: letters, digits, '_' and '-' can."),
+                &place,
+            ));
             continue;
         }
         let output = Fields::of(Some(value), &place, problems);
@@ -201,7 +254,9 @@ fn read_outputs(
             "uri_file" => Shape::File,
             "uri_folder" | "mltable" => Shape::Folder,
             "custom_model" | "mlflow_model" | "triton_model" => {
-                notes.push(format!("The output '{name}' ({kind}) is kept as a folder; models are not registered yet."));
+                notes.push(format!(
+                    "The output '{name}' ({kind}) is kept as a folder; models are not registered yet."
+                ));
                 Shape::Folder
             }
             _ => {
@@ -215,13 +270,17 @@ fn read_outputs(
             );
         }
         if let Some(asset) = output.text("assetName", problems) {
-            notes.push(format!("The output '{name}' is kept, but not registered as the asset '{asset}' yet."));
+            notes
+                .push(format!("The output '{name}' is kept, but not registered as the asset '{asset}' yet."));
         }
         let at = match output.text("uri", problems).filter(|uri| !uri.is_empty()) {
             Some(uri) => references::data(shelf, workspace, uri, shape, &output.place("uri"), problems)?,
             None => {
                 let folder = format!("azureml/{job}/{name}/");
-                Some(workspace_files::default_output(workspace.id, if shape == Shape::File { folder + name } else { folder }))
+                Some(workspace_files::default_output(
+                    workspace.id,
+                    if shape == Shape::File { folder + name } else { folder },
+                ))
             }
         };
         if let Some(at) = at {
@@ -253,7 +312,10 @@ fn check_bindings(document: &JobDocument, problems: &mut Vec<Problem>) {
             _ => false,
         };
         if !known {
-            problems.push(bad(format!("The command uses '${{{{{inside}}}}}', which the job does not define."), "properties.command"));
+            problems.push(bad(
+                format!("The command uses '${{{{{inside}}}}}', which the job does not define."),
+                "properties.command",
+            ));
         }
     }
 }
@@ -270,7 +332,9 @@ fn read_resources(fields: &Fields<'_>, notes: &mut Vec<String>, problems: &mut V
         };
         problems.push(Problem::new(Code::NotSupported, message).at(resources.place("instanceCount")));
     }
-    for (key, what) in [("shmSize", "shm_size"), ("dockerArgs", "docker_args"), ("dockerArgsList", "docker_args")] {
+    for (key, what) in
+        [("shmSize", "shm_size"), ("dockerArgs", "docker_args"), ("dockerArgsList", "docker_args")]
+    {
         if resources.value(key).is_some_and(|value| value != "2g") {
             notes.push(format!("{what} has no effect: the job does not run in a container."));
         }
@@ -282,7 +346,13 @@ fn read_resources(fields: &Fields<'_>, notes: &mut Vec<String>, problems: &mut V
     }
     let properties = resources.object("properties", problems);
     if properties.value("IsLocal").is_some() {
-        problems.push(Problem::new(Code::NotSupported, "compute: local is not supported; name a compute cluster of this workspace.").at(properties.place("IsLocal")));
+        problems.push(
+            Problem::new(
+                Code::NotSupported,
+                "compute: local is not supported; name a compute cluster of this workspace.",
+            )
+            .at(properties.place("IsLocal")),
+        );
     }
     let Some(asked) = properties.value("neap") else { return Need::Whole };
     refuse_container_isolation(asked.get("isolation"), &properties.place("neap.isolation"), problems);
@@ -338,7 +408,10 @@ fn read_priority(fields: &Fields<'_>, notes: &mut Vec<String>, problems: &mut Ve
         number => number.as_u64().filter(|n| (1..=3).contains(n)).and_then(|n| u8::try_from(n).ok()),
     };
     read.unwrap_or_else(|| {
-        problems.push(bad(format!("The priority {asked} is not known: 1 (low), 2 (medium) or 3 (high)."), &queue.place("priority")));
+        problems.push(bad(
+            format!("The priority {asked} is not known: 1 (low), 2 (medium) or 3 (high)."),
+            &queue.place("priority"),
+        ));
         DEFAULT_PRIORITY
     })
 }
@@ -350,22 +423,34 @@ fn read_without_effect(fields: &Fields<'_>, notes: &mut Vec<String>, problems: &
             problems.push(Problem::new(Code::NotSupported, sentence).at(fields.place(key)));
         }
     };
-    refuse("distribution", "Distributed jobs are not supported yet; leave 'distribution' out to run one process.");
+    refuse(
+        "distribution",
+        "Distributed jobs are not supported yet; leave 'distribution' out to run one process.",
+    );
     refuse("componentId", "Jobs of a registered component are not supported yet; give the command itself.");
     refuse("parentJobName", "Child jobs are not supported yet.");
     refuse("secretsConfiguration", "Secrets in jobs are not supported yet.");
     if let Some(kind) = fields.value("identity").and_then(|identity| identity["identityType"].as_str()) {
         notes.push(format!("identity '{kind}' is not in force yet: the job gets no token of its own."));
     }
-    for (name, service) in fields.object("services", problems).entries().filter(|(name, _)| *name != "Studio" && *name != "Tracking") {
+    for (name, service) in fields
+        .object("services", problems)
+        .entries()
+        .filter(|(name, _)| *name != "Studio" && *name != "Tracking")
+    {
         let kind = service["jobServiceType"].as_str().unwrap_or("service");
-        notes.push(format!("The service '{name}' ({kind}) is not started: interactive services are not supported yet."));
+        notes.push(format!(
+            "The service '{name}' ({kind}) is not started: interactive services are not supported yet."
+        ));
     }
     for (key, sentence) in [
         ("notificationSetting", "Notifications are not sent yet."),
         ("autologgerSettings", "Automatic MLflow logging is not switched on by the server."),
     ] {
-        if fields.value(key).is_some_and(|value| value.as_object().is_none_or(|map| map.values().any(|v| !v.is_null()))) {
+        if fields
+            .value(key)
+            .is_some_and(|value| value.as_object().is_none_or(|map| map.values().any(|v| !v.is_null())))
+        {
             notes.push(sentence.into());
         }
     }
@@ -374,7 +459,11 @@ fn read_without_effect(fields: &Fields<'_>, notes: &mut Vec<String>, problems: &
     }
     let properties = fields.object("properties", problems);
     if properties.value("neap.isolation").is_some_and(|value| value == "container") {
-        refuse_container_isolation(properties.value("neap.isolation"), &properties.place("neap.isolation"), problems);
+        refuse_container_isolation(
+            properties.value("neap.isolation"),
+            &properties.place("neap.isolation"),
+            problems,
+        );
     }
 }
 

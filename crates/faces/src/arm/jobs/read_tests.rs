@@ -57,14 +57,25 @@ fn what_the_sdk_sends_is_read() {
 
 #[test]
 fn every_problem_is_told_at_once() {
-    let asked = check(&job(json!({"command": "ls ${{inputs.nope}}", "environmentId": "azureml:none:1", "codeId": "azureml:none:1",
+    let asked = check(&job(
+        json!({"command": "ls ${{inputs.nope}}", "environmentId": "azureml:none:1", "codeId": "azureml:none:1",
         "limits": {"timeout": "soon"}, "resources": {"instanceCount": 2}, "queueSettings": {"priority": 9},
-        "distribution": {"distributionType": "PyTorch"}, "inputs": {"d": {"jobInputType": "uri_folder", "uri": "s3://b/x"}}})));
+        "distribution": {"distributionType": "PyTorch"}, "inputs": {"d": {"jobInputType": "uri_folder", "uri": "s3://b/x"}}}),
+    ));
     let mut found: Vec<_> = codes(&asked).into_iter().map(|(code, _)| code).collect();
     found.sort();
     assert_eq!(
         found,
-        [Code::BadArgument, Code::BadArgument, Code::BadArgument, Code::NotSupported, Code::NotSupported, Code::NotSupported, Code::EnvironmentNotFound, Code::CodeNotFound]
+        [
+            Code::BadArgument,
+            Code::BadArgument,
+            Code::BadArgument,
+            Code::NotSupported,
+            Code::NotSupported,
+            Code::NotSupported,
+            Code::EnvironmentNotFound,
+            Code::CodeNotFound
+        ]
     );
 }
 
@@ -72,24 +83,39 @@ fn every_problem_is_told_at_once() {
 fn where_it_cannot_run_is_said() {
     for (changes, expect) in [
         (json!({"computeId": null}), (Code::NotSupported, "properties.computeId")),
-        (json!({"computeId": "/subscriptions/s1/resourceGroups/neap/providers/Microsoft.MachineLearningServices/workspaces/default/computes/serverless"}), (Code::NotSupported, "properties.computeId")),
-        (json!({"computeId": "/subscriptions/s1/resourceGroups/neap/providers/Microsoft.MachineLearningServices/workspaces/other/computes/c"}), (Code::ComputeNotFound, "properties.computeId")),
-        (json!({"resources": {"properties": {"neap": {"isolation": "container"}}}}), (Code::NotSupported, "properties.resources.properties.neap.isolation")),
-        (json!({"properties": {"neap.isolation": "container"}}), (Code::NotSupported, "properties.properties.neap.isolation")),
+        (
+            json!({"computeId": "/subscriptions/s1/resourceGroups/neap/providers/Microsoft.MachineLearningServices/workspaces/default/computes/serverless"}),
+            (Code::NotSupported, "properties.computeId"),
+        ),
+        (
+            json!({"computeId": "/subscriptions/s1/resourceGroups/neap/providers/Microsoft.MachineLearningServices/workspaces/other/computes/c"}),
+            (Code::ComputeNotFound, "properties.computeId"),
+        ),
+        (
+            json!({"resources": {"properties": {"neap": {"isolation": "container"}}}}),
+            (Code::NotSupported, "properties.resources.properties.neap.isolation"),
+        ),
+        (
+            json!({"properties": {"neap.isolation": "container"}}),
+            (Code::NotSupported, "properties.properties.neap.isolation"),
+        ),
     ] {
         assert_eq!(codes(&check(&job(changes.clone()))), [expect], "{changes}");
     }
     for kind in ["Pipeline", "Sweep", "AutoML", "Spark", "Odd"] {
-        let refusal = read("j", &job(json!({"jobType": kind})), &sample_workspace(), &Fake::default()).unwrap_err();
+        let refusal =
+            read("j", &job(json!({"jobType": kind})), &sample_workspace(), &Fake::default()).unwrap_err();
         assert_eq!(refusal.code(), Code::NotSupported, "{kind}");
     }
 }
 
 #[test]
 fn what_has_no_effect_is_said_in_the_log() {
-    let asked = check(&job(json!({"identity": {"identityType": "AMLToken"}, "services": {"jl": {"jobServiceType": "JupyterLab"}, "Studio": {}},
+    let asked = check(&job(
+        json!({"identity": {"identityType": "AMLToken"}, "services": {"jl": {"jobServiceType": "JupyterLab"}, "Studio": {}},
         "resources": {"shmSize": "4g", "dockerArgs": "--x"}, "queueSettings": {"jobTier": "Spot"}, "newThing": 1,
-        "outputs": {"m": {"jobOutputType": "custom_model", "assetName": "best"}}})));
+        "outputs": {"m": {"jobOutputType": "custom_model", "assetName": "best"}}}),
+    ));
     assert_eq!(asked.problems, []);
     assert_eq!(asked.document.preamble.len(), 8, "{:#?}", asked.document.preamble);
 }

@@ -25,9 +25,14 @@ impl Shelf for LedgerShelf<'_> {
         let reader = self.app.control.reader();
         let row = match version {
             Some(version) => reader.asset(self.workspace.id, kind, name, version).map_err(unreadable)?,
-            None => reader.asset_versions(self.workspace.id, kind, name, 1).map_err(unreadable)?.into_iter().next(),
+            None => reader
+                .asset_versions(self.workspace.id, kind, name, 1)
+                .map_err(unreadable)?
+                .into_iter()
+                .next(),
         };
-        row.map(|row| self.app.document::<AssetDocument>(&row.document).map(|document| document.properties)).transpose()
+        row.map(|row| self.app.document::<AssetDocument>(&row.document).map(|document| document.properties))
+            .transpose()
     }
 }
 
@@ -50,8 +55,12 @@ fn registered(
     let version = match &reference.version {
         Version::Exact(version) => Some(version.as_str()),
         Version::Label(label) if label == "latest" => None,
-        Version::Label(label) => return problem(format!("The label '{label}' is not known; 'latest' or a version can be named.")),
-        Version::Absent => return problem(format!("'{id}' names no version; end it with /versions/N or @latest.")),
+        Version::Label(label) => {
+            return problem(format!("The label '{label}' is not known; 'latest' or a version can be named."));
+        }
+        Version::Absent => {
+            return problem(format!("'{id}' names no version; end it with /versions/N or @latest."));
+        }
     };
     match shelf.asset(kind, &reference.name, version)? {
         Some(properties) => Ok(Ok(properties)),
@@ -63,7 +72,12 @@ fn registered(
     }
 }
 
-pub(super) fn code(shelf: &dyn Shelf, workspace: &Workspace, id: &str, problems: &mut Vec<Problem>) -> Result<Option<BlobPath>, Refusal> {
+pub(super) fn code(
+    shelf: &dyn Shelf,
+    workspace: &Workspace,
+    id: &str,
+    problems: &mut Vec<Problem>,
+) -> Result<Option<BlobPath>, Refusal> {
     let place = "properties.codeId";
     let properties = match registered(shelf, workspace, id, ("codes", "code"), Code::CodeNotFound, place)? {
         Ok(properties) => properties,
@@ -75,7 +89,13 @@ pub(super) fn code(shelf: &dyn Shelf, workspace: &Workspace, id: &str, problems:
     let uri = properties["codeUri"].as_str().unwrap_or("");
     let found = workspace_files::blob_of_url(uri, workspace.id).map(as_folder);
     if found.is_none() {
-        problems.push(Problem::new(Code::CodeNotFound, format!("The code '{id}' lies at '{uri}', which is not in this workspace's storage.")).at(place));
+        problems.push(
+            Problem::new(
+                Code::CodeNotFound,
+                format!("The code '{id}' lies at '{uri}', which is not in this workspace's storage."),
+            )
+            .at(place),
+        );
     }
     Ok(found)
 }
@@ -88,19 +108,37 @@ pub(super) struct Environment {
     pub notes: Vec<String>,
 }
 
-pub(super) fn environment(shelf: &dyn Shelf, workspace: &Workspace, id: &str, problems: &mut Vec<Problem>) -> Result<Environment, Refusal> {
+pub(super) fn environment(
+    shelf: &dyn Shelf,
+    workspace: &Workspace,
+    id: &str,
+    problems: &mut Vec<Problem>,
+) -> Result<Environment, Refusal> {
     let place = "properties.environmentId";
     let short = id.strip_prefix("azureml:").unwrap_or(id);
     // Registries and curated environments are Microsoft's: their names are all that is known of them here.
-    let curated = short.rsplit('/').next().is_some_and(|name| name.starts_with("AzureML-")) || short.contains("/environments/AzureML-");
-    if short.starts_with("//registries/") || (curated && paths::reference(id, "environments", workspace).is_none_or(|r| r.name.starts_with("AzureML-"))) {
+    let curated = short.rsplit('/').next().is_some_and(|name| name.starts_with("AzureML-"))
+        || short.contains("/environments/AzureML-");
+    if short.starts_with("//registries/")
+        || (curated
+            && paths::reference(id, "environments", workspace).is_none_or(|r| r.name.starts_with("AzureML-")))
+    {
         return Ok(Environment {
             image: Some(id.into()),
             packages: None,
-            notes: vec![format!("The environment '{id}' comes from a registry of Azure ML that this server does not have; its packages are not installed.")],
+            notes: vec![format!(
+                "The environment '{id}' comes from a registry of Azure ML that this server does not have; its packages are not installed."
+            )],
         });
     }
-    let properties = match registered(shelf, workspace, id, ("environments", "environment"), Code::EnvironmentNotFound, place)? {
+    let properties = match registered(
+        shelf,
+        workspace,
+        id,
+        ("environments", "environment"),
+        Code::EnvironmentNotFound,
+        place,
+    )? {
         Ok(properties) => properties,
         Err(problem) => {
             problems.push(problem);
@@ -110,7 +148,10 @@ pub(super) fn environment(shelf: &dyn Shelf, workspace: &Workspace, id: &str, pr
     let text = |key: &str| properties[key].as_str().filter(|text| !text.is_empty()).map(String::from);
     let mut notes = Vec::new();
     if properties["build"].is_object() {
-        notes.push("The environment has a build context (Dockerfile); images are not built yet, so it was left out.".into());
+        notes.push(
+            "The environment has a build context (Dockerfile); images are not built yet, so it was left out."
+                .into(),
+        );
     }
     Ok(Environment { image: text("image"), packages: text("condaFile"), notes })
 }
@@ -135,14 +176,15 @@ pub(super) fn data(
         return Ok(collect(datastore_path(shelf, workspace, uri, shape, place)?, problems));
     }
     if uri.starts_with('/') || uri.starts_with("azureml:") {
-        let properties = match registered(shelf, workspace, uri, ("data", "data"), Code::ResourceNotFound, place)? {
-            Ok(properties) => properties,
-            Err(problem) => {
-                // The status of the whole answer is that of a bad request, not of a missing job.
-                problems.push(Problem { code: Code::BadArgument, ..problem });
-                return Ok(None);
-            }
-        };
+        let properties =
+            match registered(shelf, workspace, uri, ("data", "data"), Code::ResourceNotFound, place)? {
+                Ok(properties) => properties,
+                Err(problem) => {
+                    // The status of the whole answer is that of a bad request, not of a missing job.
+                    problems.push(Problem { code: Code::BadArgument, ..problem });
+                    return Ok(None);
+                }
+            };
         let inner = properties["dataUri"].as_str().unwrap_or("");
         if inner.starts_with("azureml://") {
             return Ok(collect(datastore_path(shelf, workspace, inner, shape, place)?, problems));
@@ -167,7 +209,13 @@ fn unreachable_scheme(uri: &str, place: &str) -> Problem {
     .at(place)
 }
 
-fn datastore_path(shelf: &dyn Shelf, workspace: &Workspace, uri: &str, shape: Shape, place: &str) -> Result<Result<BlobPath, Problem>, Refusal> {
+fn datastore_path(
+    shelf: &dyn Shelf,
+    workspace: &Workspace,
+    uri: &str,
+    shape: Shape,
+    place: &str,
+) -> Result<Result<BlobPath, Problem>, Refusal> {
     let problem = |code: Code, message: String| Ok(Err(Problem::new(code, message).at(place)));
     let rest = uri.trim_start_matches("azureml://");
     let mut rest = rest;
@@ -179,20 +227,35 @@ fn datastore_path(shelf: &dyn Shelf, workspace: &Workspace, uri: &str, shape: Sh
             return problem(Code::BadArgument, format!("'{uri}' is not a path in a datastore."));
         }
         if !(same(1, &workspace.subscription) && same(3, &workspace.group) && same(5, &workspace.name)) {
-            return problem(Code::BadArgument, format!("'{uri}' is in another workspace; a job can use what is in its own."));
+            return problem(
+                Code::BadArgument,
+                format!("'{uri}' is in another workspace; a job can use what is in its own."),
+            );
         }
         rest = parts[6];
     }
-    let Some((datastore, path)) = rest.strip_prefix("datastores/").and_then(|rest| rest.split_once('/')) else {
-        return problem(Code::BadArgument, format!("'{uri}' is not of the form azureml://datastores/NAME/paths/PATH."));
+    let Some((datastore, path)) = rest.strip_prefix("datastores/").and_then(|rest| rest.split_once('/'))
+    else {
+        return problem(
+            Code::BadArgument,
+            format!("'{uri}' is not of the form azureml://datastores/NAME/paths/PATH."),
+        );
     };
     let path = path.strip_prefix("paths/").unwrap_or(path);
     let Some(container) = container_of(datastore) else {
         let known = shelf.asset("datastore", datastore, Some("1"))?.is_some();
         return if known {
-            problem(Code::NotSupported, format!("The datastore '{datastore}' is kept, but jobs cannot read or write other storage than the workspace's own yet."))
+            problem(
+                Code::NotSupported,
+                format!(
+                    "The datastore '{datastore}' is kept, but jobs cannot read or write other storage than the workspace's own yet."
+                ),
+            )
         } else {
-            problem(Code::DatastoreNotFound, format!("There is no datastore '{datastore}' in this workspace."))
+            problem(
+                Code::DatastoreNotFound,
+                format!("There is no datastore '{datastore}' in this workspace."),
+            )
         };
     };
     let path = path.trim_start_matches('/');
@@ -202,9 +265,11 @@ fn datastore_path(shelf: &dyn Shelf, workspace: &Workspace, uri: &str, shape: Sh
     let blob = BlobPath { account: account(workspace.id), container: container.into(), path: path.into() };
     Ok(match shape {
         Shape::Folder => Ok(as_folder(blob)),
-        Shape::File if blob.path.is_empty() || blob.path.ends_with('/') => {
-            Err(Problem::new(Code::BadArgument, format!("'{uri}' names a folder where a file is asked for (uri_file).")).at(place))
-        }
+        Shape::File if blob.path.is_empty() || blob.path.ends_with('/') => Err(Problem::new(
+            Code::BadArgument,
+            format!("'{uri}' names a folder where a file is asked for (uri_file)."),
+        )
+        .at(place)),
         Shape::File => Ok(blob),
     })
 }

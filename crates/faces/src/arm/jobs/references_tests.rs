@@ -14,7 +14,9 @@ pub(crate) struct Fake(pub BTreeMap<(String, String, String), Value>);
 
 impl Fake {
     pub fn with(entries: &[(&str, &str, &str, Value)]) -> Self {
-        Self(entries.iter().map(|(k, n, v, p)| (((*k).into(), (*n).into(), (*v).into()), p.clone())).collect())
+        Self(
+            entries.iter().map(|(k, n, v, p)| (((*k).into(), (*n).into(), (*v).into()), p.clone())).collect(),
+        )
     }
 }
 
@@ -34,7 +36,12 @@ fn shelf() -> Fake {
         ("code", "c", "1", json!({"codeUri": "https://h:1/neapst1/snapshot-x/src"})),
         ("code", "alien", "1", json!({"codeUri": "https://h:1/neapst9/snapshot-x/src"})),
         ("environment", "e", "2", json!({"image": "python:3.11", "condaFile": "deps"})),
-        ("data", "d", "1", json!({"dataUri": "azureml://datastores/workspaceblobstore/paths/LocalUpload/x/", "dataType": "uri_folder"})),
+        (
+            "data",
+            "d",
+            "1",
+            json!({"dataUri": "azureml://datastores/workspaceblobstore/paths/LocalUpload/x/", "dataType": "uri_folder"}),
+        ),
         ("data", "web", "1", json!({"dataUri": "https://example.com/x.csv"})),
         ("datastore", "mine", "1", json!({})),
     ])
@@ -55,9 +62,21 @@ fn data_uris() {
         };
         assert_eq!(read, expect, "{uri}");
     };
-    check("azureml://datastores/workspaceblobstore/paths/a/b", Shape::Folder, Ok(("azureml-blobstore", "a/b/")));
-    check("azureml://datastores/workspaceblobstore/paths/a/b.csv", Shape::File, Ok(("azureml-blobstore", "a/b.csv")));
-    check("azureml://datastores/workspaceartifactstore/ExperimentRun/dcid.x", Shape::Folder, Ok(("azureml", "ExperimentRun/dcid.x/")));
+    check(
+        "azureml://datastores/workspaceblobstore/paths/a/b",
+        Shape::Folder,
+        Ok(("azureml-blobstore", "a/b/")),
+    );
+    check(
+        "azureml://datastores/workspaceblobstore/paths/a/b.csv",
+        Shape::File,
+        Ok(("azureml-blobstore", "a/b.csv")),
+    );
+    check(
+        "azureml://datastores/workspaceartifactstore/ExperimentRun/dcid.x",
+        Shape::Folder,
+        Ok(("azureml", "ExperimentRun/dcid.x/")),
+    );
     check(long, Shape::Folder, Ok(("azureml-blobstore", "a/b/")));
     check(&long.replace("default", "other"), Shape::Folder, Err(Code::BadArgument));
     check(&asset, Shape::Folder, Ok(("azureml-blobstore", "LocalUpload/x/")));
@@ -75,7 +94,12 @@ fn data_uris() {
 #[test]
 fn codes_must_be_here() {
     let workspace = sample_workspace();
-    for (id, expect) in [("azureml:c:1", Some("src/")), ("azureml:c:2", None), ("azureml:alien:1", None), ("nonsense/x", None)] {
+    for (id, expect) in [
+        ("azureml:c:1", Some("src/")),
+        ("azureml:c:2", None),
+        ("azureml:alien:1", None),
+        ("nonsense/x", None),
+    ] {
         let mut problems = Vec::new();
         let found = code(&shelf(), &workspace, id, &mut problems).unwrap();
         assert_eq!(found.map(|blob| blob.path).as_deref(), expect, "{id}");
@@ -92,12 +116,23 @@ fn environments_registered_and_curated() {
         (environment, problems)
     };
     let (found, problems) = read("azureml:e:2");
-    assert_eq!(found, Environment { image: Some("python:3.11".into()), packages: Some("deps".into()), notes: vec![] });
+    assert_eq!(
+        found,
+        Environment { image: Some("python:3.11".into()), packages: Some("deps".into()), notes: vec![] }
+    );
     assert_eq!(problems, []);
     assert_eq!(read("e@latest").0.image.as_deref(), Some("python:3.11"));
-    for curated in ["azureml:AzureML-sklearn-0.24-ubuntu18.04-py37-cpu@latest", "AzureML-x:3", "azureml://registries/azureml/environments/sklearn-1.5/labels/latest"] {
+    for curated in [
+        "azureml:AzureML-sklearn-0.24-ubuntu18.04-py37-cpu@latest",
+        "AzureML-x:3",
+        "azureml://registries/azureml/environments/sklearn-1.5/labels/latest",
+    ] {
         let (found, problems) = read(curated);
-        assert_eq!((found.image.as_deref(), found.notes.len(), problems.len()), (Some(curated), 1, 0), "{curated}");
+        assert_eq!(
+            (found.image.as_deref(), found.notes.len(), problems.len()),
+            (Some(curated), 1, 0),
+            "{curated}"
+        );
     }
     assert_eq!(read("azureml:nope:1").1[0].code, Code::EnvironmentNotFound);
     assert_eq!(read("e").1.len(), 1);

@@ -16,34 +16,54 @@ use crate::ask::Ask;
 use crate::fields::{Fields, check_tags};
 use crate::reply;
 
-pub(crate) async fn put(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> Result<Response, Refusal> {
+pub(crate) async fn put(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    name: &str,
+) -> Result<Response, Refusal> {
     let body = ask.json()?;
     if let Some(id) = app.state().job_named(workspace.id, name) {
-        let row = app.control.reader().job_by_id(id).map_err(unreadable)?.ok_or_else(|| name_used_up(name))?;
+        let row =
+            app.control.reader().job_by_id(id).map_err(unreadable)?.ok_or_else(|| name_used_up(name))?;
         return update(app, ask, workspace, row, &body).await;
     }
     match submit(app, ask, workspace, name, &body).await {
         Ok(()) => {
             let row = find(app, workspace, name)?;
             let mut response = reply::json(StatusCode::CREATED, &answer(app, &ask.base, workspace, &row)?);
-            let at = format!("{}{}", ask.base, crate::arm::paths::child_id(workspace, &format!("jobs/{name}")));
+            let at =
+                format!("{}{}", ask.base, crate::arm::paths::child_id(workspace, &format!("jobs/{name}")));
             reply::set(&mut response, "location", &at);
             Ok(response)
         }
         // The same PUT was quicker on another connection: then this one is the update.
-        Err(refusal) if refusal.code() == Code::JobNameTaken => match app.control.reader().job(workspace.id, name).map_err(unreadable)? {
-            Some(row) => update(app, ask, workspace, row, &body).await,
-            None => Err(refusal),
-        },
+        Err(refusal) if refusal.code() == Code::JobNameTaken => {
+            match app.control.reader().job(workspace.id, name).map_err(unreadable)? {
+                Some(row) => update(app, ask, workspace, row, &body).await,
+                None => Err(refusal),
+            }
+        }
         Err(refusal) => Err(refusal),
     }
 }
 
 fn name_used_up(name: &str) -> Refusal {
-    Refusal::because(Code::JobNameTaken, format!("The name '{name}' belonged to a job that was deleted; a job name is used once. Choose another."))
+    Refusal::because(
+        Code::JobNameTaken,
+        format!(
+            "The name '{name}' belonged to a job that was deleted; a job name is used once. Choose another."
+        ),
+    )
 }
 
-async fn submit(app: &App, ask: &Ask, workspace: &Workspace, name: &str, body: &Value) -> Result<(), Refusal> {
+async fn submit(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    name: &str,
+    body: &Value,
+) -> Result<(), Refusal> {
     let asked = read::read(name, body, workspace, &LedgerShelf { app, workspace })?;
     let mut problems = asked.problems;
     let (meta, _) = read_meta(body, JobMeta::default(), &mut problems);
@@ -64,7 +84,13 @@ async fn submit(app: &App, ask: &Ask, workspace: &Workspace, name: &str, body: &
 }
 
 /// A PUT under a used name: the same definition, perhaps with other metadata, or a refusal that names the differences.
-async fn update(app: &App, ask: &Ask, workspace: &Workspace, row: JobRow, body: &Value) -> Result<Response, Refusal> {
+async fn update(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    row: JobRow,
+    body: &Value,
+) -> Result<Response, Refusal> {
     let kept: JobDocument = app.document(&row.document)?;
     let asked = compare::definition(body.get("properties").and_then(Value::as_object).unwrap_or(&Map::new()));
     let differing = compare::differing_fields(&kept.asked, &asked);
@@ -87,7 +113,13 @@ async fn update(app: &App, ask: &Ask, workspace: &Workspace, row: JobRow, body: 
 }
 
 /// Changes what may be changed of a job, from the fields of `edits` that are there. Used by run history.
-pub(crate) async fn edit(app: &App, ask: &Ask, row: JobRow, edits: &Value, archived: Option<bool>) -> Result<JobRow, Refusal> {
+pub(crate) async fn edit(
+    app: &App,
+    ask: &Ask,
+    row: JobRow,
+    edits: &Value,
+    archived: Option<bool>,
+) -> Result<JobRow, Refusal> {
     let mut problems = Vec::new();
     let meta: JobMeta = app.document(&row.meta)?;
     let body = serde_json::json!({"properties": edits});
@@ -96,13 +128,21 @@ pub(crate) async fn edit(app: &App, ask: &Ask, row: JobRow, edits: &Value, archi
     keep(app, ask, row, &meta, changed, archived).await
 }
 
-async fn keep(app: &App, ask: &Ask, row: JobRow, before: &JobMeta, meta: JobMeta, archived: Option<bool>) -> Result<JobRow, Refusal> {
+async fn keep(
+    app: &App,
+    ask: &Ask,
+    row: JobRow,
+    before: &JobMeta,
+    meta: JobMeta,
+    archived: Option<bool>,
+) -> Result<JobRow, Refusal> {
     let archived = archived.unwrap_or(row.archived);
     if *before == meta && archived == row.archived {
         return Ok(row);
     }
     let kept = app::document(&meta)?;
-    app.submit(&ask.caller, Command::UpdateJob { job: row.id, meta: kept.hash, archived }, vec![kept]).await?;
+    app.submit(&ask.caller, Command::UpdateJob { job: row.id, meta: kept.hash, archived }, vec![kept])
+        .await?;
     app.control.reader().job_by_id(row.id).map_err(unreadable)?.ok_or_else(|| name_used_up(&row.name))
 }
 
@@ -134,12 +174,19 @@ mod tests {
     #[test]
     fn metadata_is_taken_and_absent_parts_stay() {
         let mut problems = Vec::new();
-        let before = JobMeta { description: Some("d".into()), tags: [("a".into(), "1".into())].into(), ..JobMeta::default() };
+        let before = JobMeta {
+            description: Some("d".into()),
+            tags: [("a".into(), "1".into())].into(),
+            ..JobMeta::default()
+        };
         let body = json!({"properties": {"displayName": "x", "properties": {"p": "1", "neap.node": "n-1"}, "isArchived": true}});
         let (meta, archived) = read_meta(&body, before, &mut problems);
         assert_eq!(problems, []);
         assert_eq!(archived, Some(true));
-        assert_eq!((meta.display_name.as_deref(), meta.description.as_deref(), meta.tags.len()), (Some("x"), Some("d"), 1));
+        assert_eq!(
+            (meta.display_name.as_deref(), meta.description.as_deref(), meta.tags.len()),
+            (Some("x"), Some("d"), 1)
+        );
         assert_eq!(meta.properties.keys().collect::<Vec<_>>(), ["p"]);
     }
 }

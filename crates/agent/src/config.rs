@@ -28,9 +28,8 @@ pub struct NodeConfig {
     /// Folders that attempts must not see.
     #[serde(default)]
     pub hide_paths: Vec<PathBuf>,
-    /// Where attempts have their folders; the node's own folder if absent.
-    #[serde(default)]
-    pub work_dir: Option<PathBuf>,
+    /// Attempts have their folders below `attempts/` here.
+    pub work_dir: PathBuf,
 }
 
 impl NodeConfig {

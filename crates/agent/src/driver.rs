@@ -74,7 +74,7 @@ pub(crate) async fn run(dir: &Path, config: NodeConfig, spawner: Spawner) -> Res
     };
     let ca_pem = std::fs::read(&config.ca_pem_path).map_err(file("reading", &config.ca_pem_path))?;
     let lease = Lease::open(dir).map_err(file("opening the lease in", dir))?;
-    let work_dir = config.work_dir.clone().unwrap_or_else(|| dir.to_owned());
+    let work_dir = config.work_dir.clone();
     let attempts = work_dir.join("attempts");
     std::fs::create_dir_all(&attempts).map_err(file("making", &attempts))?;
     let facts = facts(&config, &spawner);

@@ -19,7 +19,6 @@ mod session;
 use std::path::Path;
 
 pub use config::{NODE_FILE, NodeConfig};
-pub use session::ExitReason as EndReason;
 
 /// What can end an agent.
 #[derive(Debug, thiserror::Error)]
@@ -42,8 +41,8 @@ pub enum Error {
 
 /// Runs the agent of the node whose folder this is, until it is told to leave or its lease ends.
 ///
-/// Call it before the process has any other thread: it forks the spawner first of all.
-pub fn main(dir: &Path) -> Result<EndReason, Error> {
+/// Why it ended is in the boot log (stderr). Call it before the process has any other thread: it forks the spawner first of all.
+pub fn main(dir: &Path) -> Result<(), Error> {
     let config = NodeConfig::read(dir)?;
     let spawner = neap_sandbox::Spawner::start(&neap_sandbox::SpawnerConfig {
         node_dir: dir.to_owned(),
@@ -53,5 +52,5 @@ pub fn main(dir: &Path) -> Result<EndReason, Error> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Runtime)?;
     let tasks = tokio::task::LocalSet::new();
-    tasks.block_on(&runtime, driver::run(dir, config, spawner))
+    tasks.block_on(&runtime, driver::run(dir, config, spawner)).map(|_| ())
 }

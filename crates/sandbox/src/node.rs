@@ -18,7 +18,7 @@ use crate::{Error, sys};
 /// Marks every process of a node in its environment, for machines without cgroups.
 const MARK: &str = "NEAP_NODE_MARK";
 /// Name of the file in a node's folder that says which process its agent is.
-const AGENT_FILE: &str = "agent.process.json";
+pub const AGENT_FILE: &str = "agent.process.json";
 const FENCE_ROUNDS_MAX: u32 = 500;
 
 /// A process, told apart from a later one with the same number.

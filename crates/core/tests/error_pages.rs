@@ -44,6 +44,9 @@ fn every_page_is_of_a_code_and_in_the_index() {
         let file = entry.expect("docs/errors can be listed").file_name().into_string().unwrap();
         let Some(name) = file.strip_suffix(".md").filter(|name| *name != "README") else { continue };
         assert!(known.contains(name), "docs/errors/{file} is of no code");
-        assert!(index.contains(&format!("[{name}]({name}.md)")), "docs/errors/README.md does not name {name}");
+        assert!(
+            index.contains(&format!("[{name}]({name}.md)")),
+            "docs/errors/README.md does not name {name}"
+        );
     }
 }

@@ -169,7 +169,7 @@ fn launch(settings: &LocalSettings, order: &NodeOrder) -> Result<Detached, Error
         memory_mb: given.memory_mb,
         gpus: given.gpus,
         hide_paths: settings.hide.clone(),
-        work_dir: None,
+        work_dir: folder.clone(),
     };
     let text = serde_json::to_vec_pretty(&config).map_err(|e| files("writing node.json")(e.into()))?;
     write_private(&folder.join("node.json"), &text).map_err(files("writing node.json"))?;

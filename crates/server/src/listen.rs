@@ -47,7 +47,7 @@ impl Front {
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                _ = closing.wait_for(|closing| *closing) => return,
+                () = closed(&mut closing) => return,
             };
             match accepted {
                 Ok((stream, _)) => {
@@ -101,7 +101,7 @@ impl Front {
         let mut closing = self.closing.clone();
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
-            _ = closing.wait_for(|closing| *closing) => {
+            () = closed(&mut closing) => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
@@ -110,4 +110,9 @@ impl Front {
             tracing::debug!(%error, "an HTTP connection ended");
         }
     }
+}
+
+/// Resolves when no more requests are taken.
+async fn closed(closing: &mut watch::Receiver<bool>) {
+    let _ = closing.wait_for(|closing| *closing).await;
 }

@@ -143,6 +143,9 @@ impl Server<'_> {
         };
         let control = neap_control::start(opened, parts).await?;
         default_workspace(&control.handle, &installation, &self.config.default_location).await?;
+        for workspace in control.handle.state().workspaces.keys() {
+            neap_faces::prepare_workspace_storage(&store, *workspace)?;
+        }
 
         let bundle = keys.authority.write_bundle(self.options.public_roots.as_deref())?;
         let client = ClientFile {

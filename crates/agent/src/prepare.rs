@@ -298,6 +298,10 @@ fn variables(
         ("HOME", &tmp),
         ("TMPDIR", &tmp),
         ("LANG", "C.UTF-8"),
+        // The attempt's user has no entry in the host's table; these spare programs the search, and its failure.
+        ("USER", "neap"),
+        ("LOGNAME", "neap"),
+        ("SHELL", "/bin/bash"),
         // Output shows when it is printed, not when a buffer is full.
         ("PYTHONUNBUFFERED", "1"),
     ] {

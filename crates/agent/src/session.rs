@@ -155,7 +155,7 @@ impl Session {
             }
             Input::Down(down) => self.heard(now_ms, down, out),
             Input::Started { attempt, properties } => {
-                self.report(attempt, Report::Started { properties }, out)
+                self.report(attempt, Report::Started { properties }, out);
             }
             Input::Finalizing { attempt } => self.report(attempt, Report::Finalizing, out),
             Input::LogGrew { attempt, bytes } => {

@@ -1,6 +1,6 @@
 //! How many attempts a second the spawner starts and ends, beside a bare spawn in the same run.
 //!
-//! `cargo run --release -p neap-sandbox --example spawn_rate [seconds] [at once]`
+//! `cargo run --release -p neap-sandbox --example spawn_rate [seconds] [at once] [number]`
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -17,6 +17,10 @@ use neap_sandbox::{
 use rustix::event::{PollFd, PollFlags, poll};
 
 const NODE: u64 = 1;
+const ROUNDS: usize = 15;
+/// With HOME and SHELL set, bash does not look its user up.
+const ENV: [(&str, &str); 3] = [("PATH", "/usr/bin:/bin"), ("HOME", "/tmp"), ("SHELL", "/bin/bash")];
+const ENV_TEXT: [&std::ffi::CStr; 3] = [c"PATH=/usr/bin:/bin", c"HOME=/tmp", c"SHELL=/bin/bash"];
 
 fn main() {
     let mut args = std::env::args().skip(1).filter_map(|a| a.parse::<usize>().ok());
@@ -29,35 +33,27 @@ fn main() {
     let lease = Lease::open(root.path()).expect("a lease");
     lease.renew_until(boot_ms() + 1_000_000);
 
+    let only = std::env::args().nth(3);
     let mut rates: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for _ in 0..3 {
-        let ms = seconds * 1000 / 3;
-        rates.entry("1 bare posix_spawn /bin/true").or_default().push(bare(ms, at_once, &["/bin/true"]));
-        rates.entry("2 bare posix_spawn bash -c true").or_default().push(bare(
-            ms,
-            at_once,
-            &["/bin/bash", "-c", "true"],
-        ));
-        rates.entry("3 attempts, isolation off").or_default().push(attempts(
-            &spawner,
-            root.path(),
-            ms,
-            at_once,
-            false,
-        ));
-        rates.entry("4 bare bash in namespaces and cgroup").or_default().push(bare_isolated(ms, at_once));
-        rates.entry("5 attempts, isolation full").or_default().push(attempts(
-            &spawner,
-            root.path(),
-            ms,
-            at_once,
-            true,
-        ));
+    let mut measure = |name, rate: &dyn Fn() -> f64| {
+        if only.as_ref().is_none_or(|only| str::starts_with(name, only.as_str())) {
+            rates.entry(name).or_default().push(rate());
+        }
+    };
+    // Many short rounds, each of all: what else the machine does then falls on all alike.
+    for _ in 0..ROUNDS {
+        let ms = seconds * 1000 / ROUNDS;
+        measure("1 bare posix_spawn /bin/true", &|| bare(ms, at_once, &["/bin/true"]));
+        measure("2 bare posix_spawn bash -c true", &|| bare(ms, at_once, &["/bin/bash", "-c", "true"]));
+        measure("3 attempts, isolation off", &|| attempts(&spawner, root.path(), ms, at_once, false));
+        measure("4 bare bash in namespaces and cgroup", &|| bare_isolated(ms, at_once));
+        measure("5 attempts, isolation full", &|| attempts(&spawner, root.path(), ms, at_once, true));
     }
     let mut out = std::io::stdout();
-    for (name, rates) in &rates {
-        let mean = rates.iter().sum::<f64>() / rates.len() as f64;
-        let _ = writeln!(out, "{name:40} {mean:8.0} /s   {rates:.0?}");
+    for (name, rates) in &mut rates {
+        rates.sort_by(f64::total_cmp);
+        let (least, median, most) = (rates[0], rates[rates.len() / 2], rates[rates.len() - 1]);
+        let _ = writeln!(out, "{name:40} median {median:6.0} /s   ({least:.0} to {most:.0})");
     }
     drop(spawner);
     let _ = fence_node(&installation, NODE, root.path());
@@ -67,7 +63,8 @@ fn spawn(argv: &[&str]) -> i32 {
     let owned: Vec<CString> = argv.iter().map(|a| CString::new(*a).expect("text")).collect();
     let mut pointers: Vec<*mut libc::c_char> = owned.iter().map(|a| a.as_ptr().cast_mut()).collect();
     pointers.push(std::ptr::null_mut());
-    let env = [std::ptr::null_mut()];
+    let mut env: Vec<*mut libc::c_char> = ENV_TEXT.iter().map(|text| text.as_ptr().cast_mut()).collect();
+    env.push(std::ptr::null_mut());
     let mut pid = 0;
     // SAFETY: every pointer is valid for the call and both arrays end with null.
     let failed = unsafe {
@@ -147,7 +144,8 @@ fn bare_isolated(ms: usize, at_once: usize) -> f64 {
                     );
                     libc::mount(c"proc".as_ptr(), c"/proc".as_ptr(), c"proc".as_ptr(), 0, std::ptr::null());
                     let argv = [c"/bin/bash".as_ptr(), c"-c".as_ptr(), c"true".as_ptr(), std::ptr::null()];
-                    let env = [std::ptr::null()];
+                    let env =
+                        [ENV_TEXT[0].as_ptr(), ENV_TEXT[1].as_ptr(), ENV_TEXT[2].as_ptr(), std::ptr::null()];
                     libc::execve(argv[0], argv.as_ptr(), env.as_ptr());
                     libc::_exit(127);
                 }
@@ -186,7 +184,7 @@ fn attempts(spawner: &Spawner, root: &Path, ms: usize, at_once: usize, full: boo
             let apart = full && spawner.capabilities().namespaces();
             Launch {
                 command: "true".into(),
-                env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+                env: ENV.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
                 cwd: if apart { PathBuf::from(JOBS_PLACE).join("job/wd") } else { dir.join("work/wd") },
                 timeout_ms: None,
                 log_bytes_max: 1 << 20,
@@ -215,6 +213,8 @@ fn attempts(spawner: &Spawner, root: &Path, ms: usize, at_once: usize, full: boo
             assert_eq!(record.outcome, Outcome::Exited { code: 0 });
             done += 1;
             let (slot, _) = live.swap_remove(at);
+            // Every real attempt has a fresh folder: replacing a file would cost more than making one.
+            let _ = fs::remove_file(launches[slot].attempt_dir.join(neap_sandbox::EXIT_FILE));
             if begin.elapsed().as_millis() < ms as u128 {
                 live.push((slot, spawner.launch(&launches[slot]).expect("launched")));
             }

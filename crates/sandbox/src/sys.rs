@@ -179,13 +179,12 @@ extern "C" fn begin(program: *mut c_void) -> c_int {
                 return failed(program, "joining the cgroup");
             }
         }
-        if let Some(id) = program.view.as_ref().and_then(|view| view.user) {
-            if libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()) != 0
+        if let Some(id) = program.view.as_ref().and_then(|view| view.user)
+            && (libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()) != 0
                 || libc::syscall(libc::SYS_setresgid, id, id, id) != 0
-                || libc::syscall(libc::SYS_setresuid, id, id, id) != 0
-            {
-                return failed(program, "becoming the unprivileged user");
-            }
+                || libc::syscall(libc::SYS_setresuid, id, id, id) != 0)
+        {
+            return failed(program, "becoming the unprivileged user");
         }
         if program.view.is_none() {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);

@@ -19,7 +19,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 const INSTALLATION: &str = "sandbox-tests";
 const LONG_MS: u64 = 60_000;
 
-const TESTS: &[(&str, fn(&World))] = &[
+type Test = fn(&World);
+
+const TESTS: &[(&str, Test)] = &[
     ("exit_codes_are_told", exit_codes_are_told),
     ("a_signal_is_told", a_signal_is_told),
     ("memory_is_limited", memory_is_limited),

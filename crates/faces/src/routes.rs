@@ -24,6 +24,12 @@ struct Entrance {
 
 /// Every face of this server on one router.
 pub fn router(app: App) -> Router {
+    // Workspaces that were made before this server had faces have no containers yet.
+    for workspace in app.state().workspaces.values() {
+        if let Err(error) = crate::workspace_files::prepare(&app.store, workspace.id) {
+            tracing::error!(workspace = %workspace.name, %error, "the workspace's storage could not be made");
+        }
+    }
     let others =
         Router::new().merge(crate::tokens::router(app.clone())).merge(crate::blob::router(app.clone()));
     Router::new().fallback(enter).with_state(Arc::new(Entrance { app, others }))

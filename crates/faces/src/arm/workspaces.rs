@@ -176,20 +176,6 @@ pub(crate) async fn write(
     };
     let mut problems = Vec::new();
     let location = read(body, &mut document, &mut problems);
-    if let (Some(workspace), Some(asked)) = (current, &location)
-        && *asked != *workspace.location
-    {
-        problems.push(
-            Problem::new(
-                Code::PropertyChangeNotAllowed,
-                format!(
-                    "The workspace is in '{}' and cannot move to '{asked}'. Create another workspace there.",
-                    workspace.location
-                ),
-            )
-            .at("location"),
-        );
-    }
     let kept = app::document(&document)?;
     let command = Command::PutWorkspace(PutWorkspace {
         subscription: subscription.into(),

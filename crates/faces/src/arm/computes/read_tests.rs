@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Asked, Form, read, warnings};
 
+#[allow(clippy::needless_pass_by_value, reason = "cases read better with the literal itself")]
 fn put(inner: Value) -> Value {
     json!({"location": "westus", "properties": {"computeType": "AmlCompute", "properties": inner}})
 }

@@ -71,9 +71,10 @@ async fn write(
         location: asked.location.map(Into::into),
         size: asked.size.map(Into::into),
         tier: asked.tier.map(Into::into),
-        min: asked.min,
-        max: asked.max,
-        idle_ms: asked.idle_ms,
+        // Of an existing cluster what is not asked for stays; a new one gets the defaults.
+        min: asked.min.or(current.map(|cluster| cluster.scale.min.into())),
+        max: asked.max.or(current.map(|cluster| cluster.scale.max.into())),
+        idle_ms: asked.idle_ms.or(current.and_then(|cluster| i64::try_from(cluster.scale.idle_ms).ok())),
         document: document.hash,
         problems: asked.problems,
     });

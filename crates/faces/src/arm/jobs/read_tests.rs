@@ -18,6 +18,7 @@ fn check(body: &Value) -> AskedJob {
     read("job1", body, &sample_workspace(), &shelf).unwrap()
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "cases read better with the literal itself")]
 fn job(changes: Value) -> Value {
     let ws = workspace_id(&sample_workspace());
     let mut properties = json!({"jobType": "Command", "command": "python train.py", "environmentId": "azureml:e:1", "computeId": format!("{ws}/computes/cpu")});

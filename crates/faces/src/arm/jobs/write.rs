@@ -67,6 +67,11 @@ async fn submit(
     let asked = read::read(name, body, workspace, &LedgerShelf { app, workspace })?;
     let mut problems = asked.problems;
     let (meta, _) = read_meta(body, JobMeta::default(), &mut problems);
+    if asked.cluster.is_empty() {
+        // There is no cluster to hold the job against; the rest of what is wrong is said now.
+        problems.extend(neap_core::names::check_job_name(name));
+        return Err(Refusal { problems });
+    }
     let (document, meta) = (app::document(&asked.document)?, app::document(&meta)?);
     let command = Command::SubmitJob(SubmitJob {
         workspace: workspace.id,

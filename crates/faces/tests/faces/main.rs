@@ -1,0 +1,5 @@
+//! The faces as clients meet them, on a real control plane and ledger.
+
+mod computes;
+mod jobs;
+mod world;

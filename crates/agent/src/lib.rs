@@ -43,6 +43,8 @@ pub enum Error {
 ///
 /// Why it ended is in the boot log (stderr). Call it before the process has any other thread: it forks the spawner first of all.
 pub fn main(dir: &Path) -> Result<(), Error> {
+    // Attempts read what the agent writes for them; what is private says so itself.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let config = NodeConfig::read(dir)?;
     let spawner = neap_sandbox::Spawner::start(&neap_sandbox::SpawnerConfig {
         node_dir: dir.to_owned(),

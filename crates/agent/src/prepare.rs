@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use futures_util::{StreamExt, TryStreamExt};
 use neap_protocol::{AttemptSpec, BlobFolder, Exit, FailureClass, Input, Isolation, Output};
-use neap_sandbox::{AttemptLimits, HEAD_FILE, JOBS_PLACE, Launch, PROCESSES_MAX, View};
+use neap_sandbox::{AttemptLimits, HEAD_FILE, JOBS_PLACE, Launch, NODE_MARK, PROCESSES_MAX, View};
 
 use crate::attempt::Node;
 use crate::blobs::{Blobs, place_below};
@@ -311,6 +311,9 @@ fn variables(
         all.extend(places.iter().map(|(name, place)| (format!("AZURE_ML_{kind}_{name}"), place.clone())));
     }
     all.extend(spec.environment_variables.clone());
+    if let Ok(mark) = std::env::var(NODE_MARK) {
+        all.insert(NODE_MARK.into(), mark);
+    }
     all.insert("AZUREML_RUN_ID".into(), spec.job_name.clone());
     all.insert("AZUREML_ARM_PROJECT_NAME".into(), spec.experiment.clone());
     all.into_iter().collect()

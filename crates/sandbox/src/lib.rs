@@ -25,7 +25,9 @@ pub use launch::{
     TIMEOUT_GRACE_MS, View,
 };
 pub use lease::{LEASE_FILE, Lease, boot_ms};
-pub use node::{AGENT_FILE, Detached, ProcessWatch, fence_node, is_alive, spawn_detached, start_time};
+pub use node::{
+    AGENT_FILE, Detached, NODE_MARK, ProcessWatch, fence_node, is_alive, spawn_detached, start_time,
+};
 pub use probe::{Capabilities, Machine, machine, probe};
 pub use spawner::{Attempt, Heard, Spawner, SpawnerConfig};
 pub use spool::{HEAD_FILE, SpoolEnd, SpoolReader};

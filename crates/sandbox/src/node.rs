@@ -15,8 +15,9 @@ use serde::{Deserialize, Serialize};
 use crate::cgroup::NodeCgroup;
 use crate::{Error, sys};
 
-/// Marks every process of a node in its environment, for machines without cgroups.
-const MARK: &str = "NEAP_NODE_MARK";
+/// The variable that marks every process of a node, for machines without cgroups. An agent hands it on to its
+/// attempts.
+pub const NODE_MARK: &str = "NEAP_NODE_MARK";
 /// Name of the file in a node's folder that says which process its agent is.
 pub const AGENT_FILE: &str = "agent.process.json";
 const FENCE_ROUNDS_MAX: u32 = 500;
@@ -45,7 +46,7 @@ pub fn spawn_detached(
     let mut command = Command::new(program);
     command
         .args(args)
-        .env(MARK, format!("{installation}/{node}"))
+        .env(NODE_MARK, format!("{installation}/{node}"))
         .stdin(Stdio::null())
         .stdout(log.try_clone().map_err(failed)?)
         .stderr(log)
@@ -125,7 +126,7 @@ impl std::os::fd::AsRawFd for ProcessWatch {
 pub fn fence_node(installation: &str, node: u64, node_dir: &Path) -> Result<(), Error> {
     let cgroup = NodeCgroup::locate(installation, node);
     let emptied = cgroup.as_ref().is_none_or(NodeCgroup::kill_all);
-    let mark = format!("{MARK}={installation}/{node}");
+    let mark = format!("{NODE_MARK}={installation}/{node}");
     let recorded = fs::read(node_dir.join(AGENT_FILE))
         .ok()
         .and_then(|record| serde_json::from_slice::<Detached>(&record).ok());

@@ -13,6 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use rustix::fs::Mode;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -246,6 +247,8 @@ impl AsRawFd for Attempt {
 
 /// The spawner's whole life.
 fn serve(config: &SpawnerConfig, capabilities: &Capabilities, lease: &LeaseReading, socket: &OwnedFd) {
+    // Whatever the server's: attempts must be able to pass through the folders made for them.
+    rustix::process::umask(Mode::from_raw_mode(0o022));
     sys::new_session();
     sys::set_name(c"neap-spawner");
     sys::become_subreaper();

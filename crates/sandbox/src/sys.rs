@@ -68,9 +68,10 @@ pub(crate) struct ProgramSpec<'a> {
     pub output: RawFd,
     pub cgroup_procs: Vec<RawFd>,
     /// What it sees of the machine: in namespaces of its own (beside the supervisor's pid namespace), as a
-    /// user of its own. None: everything, and it dies when its supervisor does.
+    /// user of its own. None: everything.
     pub view: Option<View>,
-    /// False where the machine has no namespaces for us; then only the user of `view` counts.
+    /// False where the machine has no namespaces for us: then only the user of `view` counts, and the process
+    /// dies when its supervisor does.
     pub apart: bool,
     pub own_user_namespace: bool,
 }
@@ -186,9 +187,10 @@ extern "C" fn begin(program: *mut c_void) -> c_int {
         {
             return failed(program, "becoming the unprivileged user");
         }
-        if program.view.is_none() {
+        if program.namespaces == 0 {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        } else if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
+        }
+        if program.view.is_some() && libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
             return failed(program, "giving up new privileges");
         }
         if libc::chdir(program.cwd.as_ptr()) != 0 {

@@ -105,7 +105,7 @@ impl World {
         let dir = self.root.path().join(format!("attempt-{n}"));
         let slot = n % 4;
         let user = self.is_root().then(|| attempt_user(self.node, slot));
-        for name in ["work/wd", "tmp"] {
+        for name in ["work", "work/wd", "tmp"] {
             fs::create_dir_all(dir.join(name)).unwrap();
             fs::set_permissions(dir.join(name), fs::Permissions::from_mode(0o700)).unwrap();
             chown(dir.join(name), user, user).unwrap();

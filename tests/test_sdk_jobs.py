@@ -204,7 +204,7 @@ def test_failure_carries_its_reason(ml, send, server, capsys):
 def test_death_by_signal_is_told_apart(send, server):
     job = send("kill -SEGV $$")
     server.wait_job(job.name, "Failed")
-    assert "signal" in json.dumps(server.details(job.name)["error"]).lower()
+    assert "signal" in json.dumps(server.job(job.name)["error"]).lower()
 
 
 def test_timeout(send, server, mark):

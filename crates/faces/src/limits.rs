@@ -25,5 +25,3 @@ pub const LOG_CHUNK_BYTES: u64 = 64 * 1024;
 pub const EXPRESSION_DEPTH_MAX: usize = 64;
 /// What `usages` answers where no quota is set: clients want a number.
 pub const NO_LIMIT: i64 = i32::MAX as i64;
-/// How often a follower of a log looks whether it has grown.
-pub const LOG_LOOK_AGAIN: std::time::Duration = std::time::Duration::from_millis(50);

@@ -2,6 +2,7 @@
 
 mod config;
 mod data;
+mod housekeeping;
 mod listen;
 mod run;
 mod tls;

@@ -21,13 +21,12 @@ use tokio::sync::{mpsc, watch};
 
 use crate::config::{Config, ConfigError};
 use crate::data::{ClientFile, DataFolder, Installation, ServerFile};
+use crate::housekeeping;
 use crate::listen::{Front, bind};
 use crate::tls::{Tls, TlsError};
 
 pub const DEFAULT_GROUP: &str = "neap";
 pub const DEFAULT_WORKSPACE: &str = "default";
-/// How often the certificate's age is looked at.
-const RENEWAL_CHECK: Duration = Duration::from_secs(6 * 3600);
 /// What an interrupt gives running attempts.
 const INTERRUPT_GRACE_MS: u64 = 10_000;
 
@@ -143,9 +142,6 @@ impl Server<'_> {
         };
         let control = neap_control::start(opened, parts).await?;
         default_workspace(&control.handle, &installation, &self.config.default_location).await?;
-        for workspace in control.handle.state().workspaces.keys() {
-            neap_faces::prepare_workspace_storage(&store, *workspace)?;
-        }
 
         let bundle = keys.authority.write_bundle(self.options.public_roots.as_deref())?;
         let client = ClientFile {
@@ -159,6 +155,7 @@ impl Server<'_> {
         self.folder.write_client_file(&client)?;
 
         let started = facts.started;
+        let blobs = store.clone();
         let app = App {
             control: control.handle.clone(),
             store,
@@ -183,7 +180,8 @@ impl Server<'_> {
             closing,
         };
         let serving = tokio::spawn(front.serve(listener));
-        tokio::spawn(renew_certificate(keys.authority));
+        tokio::spawn(housekeeping::renew_certificate(keys.authority));
+        tokio::spawn(housekeeping::clear_deleted_workspaces(control.handle.clone(), blobs));
         let file = ServerFile {
             pid: std::process::id(),
             url: url.clone(),
@@ -268,17 +266,6 @@ async fn default_workspace(
     });
     handle.submit("neap", put, vec![workspace]).await.map_err(|e| failed(&e))?;
     Ok(())
-}
-
-async fn renew_certificate(authority: Arc<Authority>) {
-    loop {
-        tokio::time::sleep(RENEWAL_CHECK).await;
-        match authority.renew_if_needed(clock::unix_seconds()) {
-            Ok(true) => tracing::info!("the server's certificate was renewed"),
-            Ok(false) => {}
-            Err(error) => tracing::error!(%error, "the server's certificate could not be renewed"),
-        }
-    }
 }
 
 /// By `neap down`, or by a signal: an interrupt stops the nodes too, as `neap down` does.

@@ -55,8 +55,10 @@ impl Follower {
     /// Waits until the blob is longer than `length`, and says how long it is then. Also wakes for a
     /// blob that became shorter (it was written anew or deleted), so that a reader can start over.
     pub async fn grown(&mut self, length: u64) -> u64 {
-        match self.receiver.wait_for(|now| *now != length).await {
-            Ok(now) => *now,
+        // Copied out at once: a borrow of the channel must not be held where a task may move between threads.
+        let grown = self.receiver.wait_for(|now| *now != length).await.map(|now| *now);
+        match grown {
+            Ok(now) => now,
             // The store keeps the sending half as long as this follower lives.
             Err(_) => std::future::pending().await,
         }

@@ -13,6 +13,8 @@ use crate::reply;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
+    /// Over as soon as it is answered; some clients read the resource well only at the end of an operation.
+    PutCluster(ClusterId),
     DeleteCluster(ClusterId),
     DeleteWorkspace(WorkspaceId),
     CancelJob(JobId),
@@ -21,6 +23,7 @@ pub(crate) enum Operation {
 impl Operation {
     fn name(self) -> String {
         match self {
+            Self::PutCluster(id) => format!("put-cluster-{id}"),
             Self::DeleteCluster(id) => super::paths::cluster_deletion(id),
             Self::DeleteWorkspace(id) => format!("delete-workspace-{id}"),
             Self::CancelJob(id) => format!("cancel-job-{id}"),
@@ -31,6 +34,7 @@ impl Operation {
         let (kind, id) = name.rsplit_once('-')?;
         let id: u64 = id.parse().ok()?;
         match kind {
+            "put-cluster" => Some(Self::PutCluster(ClusterId(id))),
             "delete-cluster" => Some(Self::DeleteCluster(ClusterId(id))),
             "delete-workspace" => Some(Self::DeleteWorkspace(WorkspaceId(id))),
             "cancel-job" => Some(Self::CancelJob(JobId(id))),
@@ -41,6 +45,7 @@ impl Operation {
     /// Whether it still goes on; `None` if there never was such a thing.
     fn goes_on(self, state: &State) -> Option<bool> {
         match self {
+            Self::PutCluster(id) => (id.0 > 0 && id < state.next.cluster).then_some(false),
             Self::DeleteCluster(id) => {
                 (id.0 > 0 && id < state.next.cluster).then(|| state.clusters.contains_key(&id))
             }
@@ -54,18 +59,34 @@ impl Operation {
 
 /// `202 Accepted` with the places to ask how it goes.
 pub(crate) fn accepted(ask: &Ask, subscription: &str, location: &str, operation: Operation) -> Response {
-    let at = |kind: &str| {
-        format!(
-            "{}/subscriptions/{subscription}/providers/{NAMESPACE}/locations/{location}/{kind}/{}?api-version=2023-10-01",
-            ask.base,
-            operation.name()
-        )
-    };
     let mut response = reply::empty(StatusCode::ACCEPTED);
-    reply::set(&mut response, "azure-asyncoperation", &at("computeOperationsStatus"));
-    reply::set(&mut response, "location", &at("computeOperationsResults"));
-    reply::poll_again(&mut response);
+    track(&mut response, ask, subscription, location, operation);
+    reply::set(
+        &mut response,
+        "location",
+        &url(ask, subscription, location, "computeOperationsResults", operation),
+    );
     response
+}
+
+/// Says where to ask how an operation goes, on an answer that has a body of its own.
+pub(crate) fn track(
+    response: &mut Response,
+    ask: &Ask,
+    subscription: &str,
+    location: &str,
+    operation: Operation,
+) {
+    let status = url(ask, subscription, location, "computeOperationsStatus", operation);
+    reply::set(response, "azure-asyncoperation", &status);
+    reply::poll_again(response);
+}
+
+fn url(ask: &Ask, subscription: &str, location: &str, kind: &str, operation: Operation) -> String {
+    let (base, name) = (&ask.base, operation.name());
+    format!(
+        "{base}/subscriptions/{subscription}/providers/{NAMESPACE}/locations/{location}/{kind}/{name}?api-version=2023-10-01"
+    )
 }
 
 /// What `Azure-AsyncOperation` points at.
@@ -103,6 +124,7 @@ mod tests {
     #[test]
     fn names_hold_the_operation() {
         for operation in [
+            Operation::PutCluster(ClusterId(3)),
             Operation::DeleteCluster(ClusterId(7)),
             Operation::DeleteWorkspace(WorkspaceId(1)),
             Operation::CancelJob(JobId(99)),

@@ -73,6 +73,11 @@ pub(crate) async fn answer(app: &App, ask: &Ask) -> Result<Response, Refusal> {
             ],
         ) => deployments::answer(app, ask, s, g, rest).await,
 
+        // The SDK leaves the provider out when it asks for a deployment's operations.
+        ("GET", ["subscriptions", s, "resourcegroups", g, "deployments", rest @ ..]) => {
+            deployments::answer(app, ask, s, g, rest).await
+        }
+
         ("GET", ["subscriptions", s, "providers", ML, "workspaces"]) => workspaces::list(app, ask, s, None),
         ("GET", ["subscriptions", s, "providers", ML, "locations", location, "vmsizes"]) => {
             sizes::list(app, s, location)

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use crate::app::{App, unreadable};
 use crate::arm::{errors, find_job};
 use crate::ask::Ask;
-use crate::{limits, reply, workspace_files};
+use crate::{reply, workspace_files};
 
 /// `/neap/logs/{account}/{job id}?…sig=`: the whole log, only whole lines while the job runs.
 pub(crate) async fn signed(app: &App, ask: &Ask, account: &str, job: &str) -> Result<Response, Refusal> {
@@ -50,14 +50,6 @@ pub(crate) async fn get(
     reply::set(&mut response, "x-neap-log-offset", &offset.to_string());
     reply::set(&mut response, "cache-control", "no-store");
     Ok(response)
-}
-
-/// Waits until the announced length is another than `length`. It looks at a number in memory now and then: the
-/// follower's own way to wait cannot be held by a task that moves between threads.
-async fn grown(follower: &Follower, length: u64) {
-    while follower.length() == length {
-        tokio::time::sleep(limits::LOG_LOOK_AGAIN).await;
-    }
 }
 
 /// A log being read to its end, and beyond as it grows.
@@ -101,7 +93,7 @@ impl Tail {
                 continue;
             }
             tokio::select! {
-                () = grown(follower, length) => {}
+                _ = follower.grown(length) => {}
                 changed = changes.changed() => {
                     if changed.is_err() {
                         return Ok(None);

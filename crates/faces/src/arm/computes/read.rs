@@ -1,8 +1,9 @@
 //! From a PUT or PATCH body to what a cluster should be, with every problem that only the face can see: shapes of
 //! fields, settings Neap does not have, and changes of what may not change and the core does not know of.
 
+use neap_core::cluster::{Cluster, Tier};
 use neap_core::documents::ClusterDocument;
-use neap_core::{Code, Problem};
+use neap_core::{Code, Problem, names};
 use serde_json::Value;
 
 use super::super::errors::bad;
@@ -31,6 +32,26 @@ pub(super) struct Asked {
     /// In the clear, only until it is hashed or compared.
     pub password: Option<String>,
     pub problems: Vec<Problem>,
+}
+
+impl Asked {
+    /// A GET sent back, or a retry: nothing is recorded for it. What may not change is left for `decide` to judge.
+    pub fn changes_nothing(&self, cluster: &Cluster, kept: &ClusterDocument) -> bool {
+        let scale = &cluster.scale;
+        let same = |asked: Option<i64>, now: u64| asked.is_none_or(|asked| u64::try_from(asked) == Ok(now));
+        self.problems.is_empty()
+            && self.document == *kept
+            && same(self.min, scale.min.into())
+            && same(self.max, scale.max.into())
+            && same(self.idle_ms, scale.idle_ms)
+            && self
+                .location
+                .as_deref()
+                .is_none_or(|asked| names::canonical_location(asked) == *cluster.location)
+            && self.size.as_deref().is_none_or(|asked| asked.eq_ignore_ascii_case(&cluster.shape.size))
+            && self.tier.as_deref().is_none_or(|asked| Tier::parse(asked) == Some(cluster.shape.tier))
+            && !cluster.is_deleting()
+    }
 }
 
 /// `current` is the kept document of a cluster that exists.

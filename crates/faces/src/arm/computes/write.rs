@@ -23,7 +23,23 @@ pub(crate) async fn put(
 ) -> Result<Response, Refusal> {
     let created = put_body(app, ask, workspace, name, &ask.json()?).await?;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(reply::json(status, &super::resource(app, workspace, name)?))
+    written(app, ask, workspace, name, status)
+}
+
+/// The whole resource, and the operation that made it so.
+fn written(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    name: &str,
+    status: StatusCode,
+) -> Result<Response, Refusal> {
+    let mut response = reply::json(status, &super::resource(app, workspace, name)?);
+    if let Some(cluster) = app.state().cluster(workspace.id, name) {
+        let operation = lro::Operation::PutCluster(cluster.id);
+        lro::track(&mut response, ask, &workspace.subscription, &cluster.location, operation);
+    }
+    Ok(response)
 }
 
 /// Creates or updates from a resource body; says whether it was created. Also used by template deployments.
@@ -47,7 +63,7 @@ pub(crate) async fn patch(
         return Err(errors::not_found("Compute", name));
     }
     write(app, ask, workspace, name, &ask.json()?, Form::Patch).await?;
-    Ok(reply::ok(&super::resource(app, workspace, name)?))
+    written(app, ask, workspace, name, StatusCode::OK)
 }
 
 async fn write(
@@ -63,6 +79,11 @@ async fn write(
     let kept: Option<ClusterDocument> = current.map(|cluster| app.document(&cluster.document)).transpose()?;
     let mut asked = read::read(body, kept.as_ref(), form);
     settle_password(&mut asked, kept.as_ref()).await?;
+    if let (Some(cluster), Some(kept)) = (current, &kept)
+        && asked.changes_nothing(cluster, kept)
+    {
+        return Ok(false);
+    }
     let document = app::document(&asked.document)?;
     let command = Command::PutCluster(PutCluster {
         workspace: workspace.id,

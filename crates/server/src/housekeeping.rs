@@ -1,0 +1,61 @@
+//! What is done now and then, or when something is gone for good. None of it decides anything.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use neap_control::{Handle, clock};
+use neap_core::{State, WorkspaceId};
+use neap_identity::Authority;
+use neap_storage::Store;
+
+/// How often the certificate's age is looked at.
+const RENEWAL_CHECK: Duration = Duration::from_secs(6 * 3600);
+
+pub async fn renew_certificate(authority: Arc<Authority>) {
+    loop {
+        tokio::time::sleep(RENEWAL_CHECK).await;
+        match authority.renew_if_needed(clock::unix_seconds()) {
+            Ok(true) => tracing::info!("the server's certificate was renewed"),
+            Ok(false) => {}
+            Err(error) => tracing::error!(%error, "the server's certificate could not be renewed"),
+        }
+    }
+}
+
+/// Removes the blobs of workspaces that are gone, also of those that went in an earlier life.
+pub async fn clear_deleted_workspaces(handle: Handle, store: Arc<Store>) {
+    let mut changes = handle.changes();
+    let mut cleared = BTreeSet::new();
+    loop {
+        let state = handle.state();
+        let gone: Vec<WorkspaceId> = deleted(&state).filter(|id| !cleared.contains(id)).collect();
+        for id in gone {
+            let store = store.clone();
+            let done =
+                tokio::task::spawn_blocking(move || store.delete_account(&format!("neapst{id}"))).await;
+            match done {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(workspace = %id, %error, "a deleted workspace's blobs are still there")
+                }
+                Err(error) => {
+                    tracing::warn!(workspace = %id, %error, "clearing a workspace's blobs was interrupted")
+                }
+            }
+            cleared.insert(id);
+        }
+        let workspaces = handle.state().workspaces;
+        // Most changes are about jobs and nodes: the map is then the very same one.
+        while handle.state().workspaces.ptr_eq(&workspaces) {
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Ids are dense and never reused: what was handed out and is not there has been deleted.
+fn deleted(state: &State) -> impl Iterator<Item = WorkspaceId> + '_ {
+    (1..state.next.workspace.0).map(WorkspaceId).filter(|id| !state.workspaces.contains_key(id))
+}

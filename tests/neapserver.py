@@ -73,6 +73,14 @@ def unique(prefix):
     return f"{prefix}-x{next(_names)}{os.urandom(2).hex()}"
 
 
+def name_of(pid):
+    """The name the process gave itself; None if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return None
+
+
 class Server:
     def __init__(self, home, port=None):
         self.home = Path(home)
@@ -171,8 +179,9 @@ class Server:
         return sorted(found)
 
     def agents(self):
-        """The agents of this installation's nodes (not the supervisors below them)."""
-        return [(pid, line) for pid, line in self.processes() if line.split()[1:2] == ["agent"]]
+        """The agents of this installation's nodes. What an agent forks keeps its command line, but has its own name."""
+        found = [(pid, line) for pid, line in self.processes() if line.split()[1:2] == ["agent"]]
+        return [(pid, line) for pid, line in found if name_of(pid) not in ("neap-spawner", "neap-supervisor")]
 
     def assert_nothing_left(self, *marks):
         try:

@@ -81,6 +81,12 @@ impl Failure {
             }
             failure.details.push(line);
         }
+        // A single problem is the headline already.
+        if let [only] = failure.details.as_slice()
+            && only.starts_with(&failure.message)
+        {
+            failure.details.clear();
+        }
         for info in error.get("additionalInfo").and_then(Value::as_array).into_iter().flatten() {
             let info = info.get("info").unwrap_or(info);
             if let Some(help) = info.get("help").and_then(Value::as_str) {

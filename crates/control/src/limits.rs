@@ -2,7 +2,7 @@
 
 /// Inputs that share one commit.
 pub const BATCH_INPUTS_MAX: usize = 2_048;
-/// How long a node certificate lasts; the agent renews at half of it.
+/// How long a node certificate lasts; the agent renews when two thirds of it have passed.
 pub const NODE_CERTIFICATE_S: i64 = 24 * 3600;
 /// A join token is for a node that is being made now.
 pub const JOIN_TOKEN_S: i64 = 600;

@@ -138,5 +138,5 @@ fn refusal_of(error: &Error) -> Refusal {
         Error::ReadOnly { .. } => Code::LedgerReadOnly,
         _ => Code::InternalError,
     };
-    Problem::new(code, format!("Nothing was changed: {error}.")).into()
+    Problem::new(code, format!("Nothing was changed: {}.", error.to_string().trim_end_matches('.'))).into()
 }

@@ -8,7 +8,7 @@ use neap_core::documents::BlobPath;
 use neap_core::{Code, Refusal, WorkspaceId};
 use neap_ledger::JobRow;
 use neap_storage::sas::{Grant, Permission, Scope};
-use neap_storage::{BlobAddress, Store};
+use neap_storage::{BlobAddress, Condition, ListQuery, Store};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::app::{App, internal};
@@ -162,6 +162,35 @@ pub(crate) async fn read_piece(app: &App, address: BlobAddress, offset: u64) -> 
         other => other,
     })
     .await
+}
+
+/// Removes what a deleted job left: its log, artifacts, and outputs in their default place. Outputs that the job
+/// put elsewhere are its owner's, and stay.
+pub(crate) async fn remove_job(app: &App, job: &JobRow) -> Result<(), Refusal> {
+    let (account, name) = (account(job.workspace), job.name.clone());
+    in_store(app, move |store| {
+        remove_prefix(store, &account, ARTIFACT_CONTAINER, &format!("ExperimentRun/dcid.{name}/"))?;
+        remove_prefix(store, &account, BLOB_CONTAINER, &format!("azureml/{name}/"))
+    })
+    .await
+}
+
+fn remove_prefix(store: &Store, account: &str, container: &str, prefix: &str) -> neap_storage::Result<()> {
+    let query = ListQuery { prefix: prefix.to_owned(), ..ListQuery::default() };
+    loop {
+        let page = store.list(account, container, &query)?;
+        for entry in &page.entries {
+            let address = BlobAddress::new(account, container, entry.name())?;
+            match store.delete(&address, &Condition::default()) {
+                Ok(()) | Err(neap_storage::Error::BlobNotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        // What was listed is gone, so the next page is the first again.
+        if page.next_marker.is_none() {
+            return Ok(());
+        }
+    }
 }
 
 async fn in_store<T: Send + 'static>(

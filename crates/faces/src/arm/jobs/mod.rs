@@ -17,7 +17,7 @@ use neap_ledger::JobRow;
 use super::lro;
 use crate::app::{App, unreadable};
 use crate::ask::Ask;
-use crate::reply;
+use crate::{reply, workspace_files};
 
 pub(crate) use answer_of::{answer, output_uri};
 pub(crate) use list::list;
@@ -100,5 +100,6 @@ pub(crate) async fn delete(
         ));
     }
     app.submit(&ask.caller, Command::DeleteJob { job: row.id }, Vec::new()).await?;
+    workspace_files::remove_job(app, &row).await?;
     Ok(reply::empty(StatusCode::OK))
 }

@@ -215,7 +215,7 @@ impl Running<'_> {
                         }
                     }
                     if heard.closed {
-                        let _ = self.node.spawner.sweep();
+                        let _ = self.node.spawner.sweep(handle.get_ref());
                         return Err(system("its supervisor was killed from outside, and the attempt with it".into()));
                     }
                 }

@@ -30,6 +30,7 @@ use crate::supervisor::{self, HEAD_BYTES, Inherited, LAUNCH, STOP};
 use crate::sys::{self, Forked};
 
 const REQUEST_BYTES_MAX: usize = 4096;
+const SWEEP_ROUNDS_MAX: u32 = 1000;
 
 /// Whose spawner it is.
 #[derive(Clone, Debug)]
@@ -55,8 +56,8 @@ type Idle = Mutex<BTreeMap<(u32, bool), UnixStream>>;
 enum Request {
     /// Fork a supervisor, and give it the descriptor that comes along.
     Supervise { isolated: bool, slot: u32 },
-    /// A supervisor was lost: end the processes it has left behind.
-    Sweep,
+    /// This supervisor was lost: end the processes it has left behind.
+    Sweep { isolated: bool, slot: u32 },
 }
 
 impl Spawner {
@@ -134,8 +135,10 @@ impl Spawner {
 
     /// After an attempt's handle was closed from the other side without an [`Event::Ended`]: ends what the
     /// lost supervisor has left behind.
-    pub fn sweep(&self) -> Result<(), Error> {
-        self.ask(&Request::Sweep, None).map_err(|e| Error::Spawner { doing: "asking for a sweep", source: e })
+    pub fn sweep(&self, lost: &Attempt) -> Result<(), Error> {
+        let (slot, isolated) = lost.key;
+        self.ask(&Request::Sweep { isolated, slot }, None)
+            .map_err(|e| Error::Spawner { doing: "asking for a sweep", source: e })
     }
 
     fn ask(&self, request: &Request, with: Option<BorrowedFd<'_>>) -> io::Result<()> {
@@ -264,7 +267,7 @@ fn serve(config: &SpawnerConfig, capabilities: &Capabilities, lease: &LeaseReadi
         shell: if Path::new("/bin/bash").exists() { c"/bin/bash" } else { c"/bin/sh" },
         dev_null,
         cgroup,
-        supervisors: Vec::new(),
+        supervisors: BTreeMap::new(),
         namespaces: capabilities.namespaces(),
         user_namespace: (!capabilities.root && capabilities.namespaces())
             .then(|| (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw())),
@@ -274,7 +277,7 @@ fn serve(config: &SpawnerConfig, capabilities: &Capabilities, lease: &LeaseReadi
             (Request::Supervise { isolated, slot }, Some(fd)) => {
                 spawner.supervise(socket, isolated, slot, &UnixStream::from(fd));
             }
-            (Request::Sweep, _) => spawner.sweep(),
+            (Request::Sweep { isolated, slot }, _) => spawner.sweep((slot, isolated)),
             (Request::Supervise { .. }, None) => {}
         }
     }
@@ -285,7 +288,8 @@ struct Serving<'a> {
     shell: &'static CStr,
     dev_null: File,
     cgroup: Option<NodeCgroup>,
-    supervisors: Vec<i32>,
+    /// The last one of each kind.
+    supervisors: BTreeMap<(u32, bool), i32>,
     namespaces: bool,
     user_namespace: Option<(u32, u32)>,
 }
@@ -299,9 +303,7 @@ impl Serving<'_> {
         }
         match sys::fork(flags) {
             Ok(Forked::Parent(pid)) => {
-                let alive = supervisor::children_of(std::process::id());
-                self.supervisors.retain(|pid| alive.contains(pid));
-                self.supervisors.push(pid);
+                self.supervisors.insert((slot, isolated), pid);
             }
             Ok(Forked::Child) => {
                 let inherited = Inherited {
@@ -323,17 +325,20 @@ impl Serving<'_> {
         }
     }
 
-    /// Orphans of a lost supervisor have become this process's children: it is their subreaper.
-    fn sweep(&mut self) {
-        for _ in 0..1000 {
-            let orphans: Vec<i32> = supervisor::children_of(std::process::id())
-                .into_iter()
-                .filter(|pid| !self.supervisors.contains(pid))
-                .collect();
-            if orphans.is_empty() {
+    /// Orphans of a lost supervisor become this process's children: it is their subreaper. They do so when the
+    /// supervisor is dead, which is a little after its socket is closed.
+    fn sweep(&mut self, lost: (u32, bool)) {
+        self.supervisors.remove(&lost);
+        let mut empty_before = false;
+        for _ in 0..SWEEP_ROUNDS_MAX {
+            let mut left = supervisor::children_of(std::process::id());
+            left.retain(|pid| !self.supervisors.values().any(|other| other == pid));
+            // The kernel's list may leave somebody out while another ends: twice empty is empty.
+            if left.is_empty() && empty_before {
                 return;
             }
-            for pid in orphans {
+            empty_before = left.is_empty();
+            for pid in left {
                 let _ = sys::kill(pid, libc::SIGKILL);
             }
             crate::pause_ms(1);

@@ -353,7 +353,7 @@ fn a_lost_supervisor_leaves_nothing(world: &World) {
                 break;
             }
         }
-        world.spawner.sweep().unwrap();
+        world.spawner.sweep(&running.attempt).unwrap();
         eventually("what the supervisor left behind is gone", || !runs(&mark));
     }
 }

@@ -48,10 +48,11 @@ fn node_reasons(state: &State, cluster: &Cluster, need: Need) -> Vec<String> {
             Need::Whole => "busy",
             Need::Share(_) => "full",
         };
-        reasons.push(format!(
-            "All {} nodes of compute '{}' are {busy} and max_instances is {}.",
-            cluster.live, cluster.name, cluster.scale.max
-        ));
+        let which = match cluster.live {
+            1 => format!("The only node of compute '{}' is {busy}", cluster.name),
+            n => format!("All {n} nodes of compute '{}' are {busy}", cluster.name),
+        };
+        reasons.push(format!("{which} and max_instances is {}.", cluster.scale.max));
     } else if coming > 0 {
         reasons.push(format!("{coming} {} starting.", if coming == 1 { "node is" } else { "nodes are" }));
     }

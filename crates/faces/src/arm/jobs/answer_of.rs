@@ -6,10 +6,10 @@ use neap_core::Refusal;
 use neap_core::documents::{JobDocument, JobMeta, OutputDocument};
 use neap_core::job::Status;
 use neap_core::state::Workspace;
-use neap_ledger::JobRow;
+use neap_ledger::{JobRow, NodeRow};
 use serde_json::{Map, Value, json};
 
-use crate::app::App;
+use crate::app::{App, unreadable};
 use crate::arm::{paths, system_data};
 use crate::workspace_files;
 
@@ -20,6 +20,10 @@ pub(crate) fn answer(app: &App, base: &str, workspace: &Workspace, row: &JobRow)
         neap_core::explain::queue_reasons(&app.state(), row.id)
     } else {
         Vec::new()
+    };
+    let node = match row.node {
+        Some(node) => app.control.reader().node(node).map_err(unreadable)?,
+        None => None,
     };
     let id = paths::child_id(workspace, &format!("jobs/{}", row.name));
     let mut properties = match document.asked {
@@ -48,7 +52,7 @@ pub(crate) fn answer(app: &App, base: &str, workspace: &Workspace, row: &JobRow)
         ("isArchived", json!(row.archived)),
         ("tags", json!(meta.tags)),
         ("services", Value::Object(services)),
-        ("properties", json!(facts(row, meta.properties, &reasons))),
+        ("properties", json!(facts(row, node.as_ref(), meta.properties, &reasons))),
     ] {
         properties.insert(key.into(), value);
     }
@@ -70,6 +74,7 @@ pub(crate) fn answer(app: &App, base: &str, workspace: &Workspace, row: &JobRow)
 /// The user's properties and Neap's facts beside them.
 fn facts(
     row: &JobRow,
+    node: Option<&NodeRow>,
     mut properties: BTreeMap<String, String>,
     reasons: &[String],
 ) -> BTreeMap<String, String> {
@@ -81,6 +86,9 @@ fn facts(
     tell("queueReason", Some(reasons.join(" ")).filter(|text| !text.is_empty()));
     tell("reason", row.reason.clone().filter(|_| row.failure.is_none()));
     tell("node", row.node.map(|id| format!("n-{id}")));
+    // What the size says and what the machine gives: on a small machine they differ.
+    tell("nodeNominal", node.map(|node| node.nominal.to_string()));
+    tell("nodeActual", node.and_then(|node| node.actual).map(|actual| actual.to_string()));
     tell("attempt", Some(row.attempt.to_string()).filter(|_| row.attempt > 0));
     tell("startedOn", row.started.map(neap_core::Millis::rfc3339));
     tell("endedOn", row.ended.map(neap_core::Millis::rfc3339));

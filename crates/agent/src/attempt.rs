@@ -117,10 +117,12 @@ pub(crate) async fn run(
             (prepare_failed(FailureClass::System, full), SpoolEnd::default())
         }
     };
+    neap_crash::point("outputs-stored-before-report");
     let _ = say.send(Happening::Ended { attempt, exit, end });
     // The folder stays until log and reports are acknowledged.
     while let Some(order) = orders.recv().await {
         if order == Order::Discard {
+            neap_crash::point("end-acknowledged-before-cleaning");
             delete(dir).await;
             let _ = say.send(Happening::Gone { attempt });
             return;
@@ -166,7 +168,10 @@ impl Running<'_> {
             Err(exit) => Err(exit),
         };
         match launched {
-            Ok(record) => self.finalize(&layout, record).await,
+            Ok(record) => {
+                neap_crash::point("exit-recorded-before-outputs");
+                self.finalize(&layout, record).await
+            }
             Err(exit) => {
                 if let Exit::PrepareFailed { message, .. } = &exit {
                     boot_log::line(&format!("attempt {}: {message}", self.attempt));
@@ -204,10 +209,13 @@ impl Running<'_> {
                     ready.clear_ready();
                     for event in heard.events {
                         match event {
-                            Event::Started => self.tell(Input::Started {
-                                attempt: self.attempt,
-                                properties: self.properties(launch),
-                            }),
+                            Event::Started => {
+                                neap_crash::point("attempt-started-before-report");
+                                self.tell(Input::Started {
+                                    attempt: self.attempt,
+                                    properties: self.properties(launch),
+                                });
+                            }
                             Event::Log { head_bytes } => {
                                 self.tell(Input::LogGrew { attempt: self.attempt, bytes: head_bytes });
                             }

@@ -175,6 +175,7 @@ impl Driver {
                 Input::Connected
             }
             Happening::Down(Down::Joined { certificate_pem, not_after_unix_s }) => {
+                neap_crash::point("joined-before-certificate-kept");
                 self.credentials.keep(&certificate_pem)?;
                 let now_s = u64::try_from(boot_log::now_ns() / 1_000_000_000).unwrap_or(0);
                 let left_ms = not_after_unix_s.saturating_sub(now_s).saturating_mul(1000);
@@ -182,7 +183,12 @@ impl Driver {
                 boot_log::line(&format!("has a certificate for {} s", left_ms / 1000));
                 return Ok(());
             }
-            Happening::Down(down) => Input::Down(down),
+            Happening::Down(down) => {
+                if matches!(down, Down::LogAcknowledged { .. }) {
+                    neap_crash::point("log-acknowledged-before-noted");
+                }
+                Input::Down(down)
+            }
             Happening::Ended { attempt, exit, end } => {
                 let log_bytes = self.known.get_mut(&attempt).map_or(0, |known| {
                     known.end = Some(end);
@@ -226,6 +232,7 @@ impl Driver {
     }
 
     fn launch(&mut self, attempt: AttemptRef, spec: Box<AttemptSpec>) {
+        neap_crash::point("order-heard-before-launch");
         let (orders, hear) = unbounded_channel();
         let spool = SpoolReader::new(&self.node.attempt_dir(attempt), spec.log_bytes_max);
         self.known.insert(attempt, Known { orders, spool, end: None });

@@ -67,6 +67,7 @@ pub fn spawn_detached(
     let start_time = start_time(pid).unwrap_or(0);
     let detached = Detached { pid, start_time };
     let record = serde_json::to_vec(&detached).map_err(|e| failed(e.into()))?;
+    neap_crash::point("agent-spawned-before-record");
     fs::write(node_dir.join(AGENT_FILE), record).map_err(failed)?;
     Ok(detached)
 }

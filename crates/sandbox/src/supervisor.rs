@@ -210,6 +210,7 @@ impl<'a> Supervisor<'a> {
         })
         .map_err(|e| ("reading the command", e))?;
         let main = program.start(&mut self.stack)?;
+        neap_crash::point("command-started-before-word");
         let _ = tell(self.agent, &Event::Started, SendFlags::DONTWAIT);
         let told_bytes = spool.end().head_bytes;
         Ok(Current { supervisor: self, folder, told_bytes, spool, main, oom, told_at_ms: 0 })
@@ -264,7 +265,9 @@ impl Current<'_, '_> {
         self.pump();
         let outcome = ending.map_or_else(|| self.outcome(status, launch), |ending| ending.outcome);
         let record = ExitRecord { outcome, spool: self.spool.end() };
+        neap_crash::point("tree-ended-before-exit-record");
         let _ = self.keep(&record);
+        neap_crash::point("exit-recorded-before-word");
         record
     }
 

@@ -439,7 +439,8 @@ fn what_cannot_start_says_why(world: &World) {
 }
 
 fn the_environment_is_what_was_given(world: &World) {
-    for launch in world.both("/usr/bin/env | grep -v -e ^PWD= -e ^SHLVL= -e ^_= | sort; ls /proc/$$/fd") {
+    for launch in world.both("/usr/bin/env | grep -v -e ^PWD= -e ^SHLVL= -e ^_= | sort; ls /proc/$$/fd; true")
+    {
         let env = vec![("A".to_owned(), "b c".to_owned()), ("PATH".to_owned(), "/usr/bin:/bin".to_owned())];
         let ran = world.run(&Launch { env, ..launch });
         let (env, fds) = ran.output.split_once("/bin\n").unwrap();

@@ -148,7 +148,7 @@ impl Past {
         let id = self.state.next.job;
         self.jobs += 1;
         let mut events = Vec::new();
-        if self.jobs % WAITING_ONE_IN == 0 {
+        if self.jobs.is_multiple_of(WAITING_ONE_IN) {
             events.push(self.submitted(id, self.waits, batch)?);
             self.coming = events;
             return Ok(());

@@ -43,6 +43,9 @@ pub struct Subject {
     /// Measure the idle server of --data or NEAP_HOME instead; the jobs stay in its ledger
     #[arg(long, conflicts_with_all = ["isolation", "scratch"])]
     pub here: bool,
+    /// Also write the figures to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub save: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

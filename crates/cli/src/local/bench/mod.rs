@@ -62,13 +62,16 @@ pub struct SampleArgs {
 
 pub fn run(command: BenchCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
     let bench = Bench { global, terminal, interrupt: Interrupt::listen()? };
-    let report = match &command {
-        BenchCommand::Noop(args) => noop::run(args, &bench),
-        BenchCommand::Latency(args) => latency::run(args, &bench),
-        BenchCommand::Cold(args) => cold::run(args, &bench),
-        BenchCommand::Submit(args) => submit::run(args, &bench),
-        BenchCommand::Recovery(args) => recovery::run(args, &bench),
-    }?;
+    let (report, subject) = match command {
+        BenchCommand::Noop(args) => (noop::run(&args, &bench)?, args.subject),
+        BenchCommand::Latency(args) => (latency::run(&args, &bench)?, args.subject),
+        BenchCommand::Cold(args) => (cold::run(&args, &bench)?, args.subject),
+        BenchCommand::Submit(args) => (submit::run(&args, &bench)?, args.subject),
+        BenchCommand::Recovery(args) => (recovery::run(&args, &bench)?, args.subject),
+    };
+    if let Some(path) = subject.save {
+        report.save(&path)?;
+    }
     report.print(global)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -3,10 +3,11 @@
 use super::installation::Installation;
 use super::samples::{Samples, Summary, rounded};
 use crate::args::Global;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::output::{Column, Format, Printer, emit};
 use crate::settings::Settings;
 use serde_json::{Map, Value, json};
+use std::path::Path;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -117,6 +118,14 @@ impl Report {
         self.one("resident_bytes", "server memory, idle", Unit::Bytes, idle);
         self.one("resident_after_bytes", "server memory, afterwards", Unit::Bytes, after);
         Ok(())
+    }
+
+    /// Writes the JSON object to a file, whole or not at all.
+    pub fn save(&self, path: &Path) -> Outcome<()> {
+        let part = path.with_added_extension("part");
+        std::fs::write(&part, format!("{:#}\n", self.json(&command_line())))
+            .and_then(|()| std::fs::rename(&part, path))
+            .map_err(|error| Failure::file("write", path, &error))
     }
 
     pub fn print(&self, global: &Global) -> Outcome<()> {

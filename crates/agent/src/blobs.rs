@@ -11,8 +11,13 @@ use neap_protocol::BlobFolder;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::io::AsyncWriteExt;
 
+/// Tries of what the server answers with an error of its own.
 const TRIES_MAX: u32 = 5;
 const FIRST_PAUSE_MS: u64 = 100;
+const PAUSE_MS_MAX: u64 = 2_000;
+/// A server that is away or busy is waited for this long, between tries. The node's lease ends sooner, as a rule: an
+/// attempt outlives a restart of the server, and so must what it stores.
+const AWAY_MS_MAX: u64 = 600_000;
 const REQUEST_S_MAX: u64 = 300;
 /// A blob up to this size is stored in one request, a larger one in blocks of this size.
 const BLOCK_BYTES: usize = 8 * 1024 * 1024;
@@ -30,6 +35,8 @@ pub(crate) struct Blobs {
 pub(crate) type Result<T> = std::result::Result<T, String>;
 
 enum Failure {
+    /// Nobody answered, or there was no time to.
+    Away(String),
     Again(String),
     Final(String),
 }
@@ -143,21 +150,22 @@ impl Blobs {
     where
         F: Future<Output = std::result::Result<T, Failure>>,
     {
-        let mut pause = FIRST_PAUSE_MS;
-        for tried in 1.. {
+        let (mut pause_ms, mut away_ms) = (FIRST_PAUSE_MS, 0);
+        let (mut tried, mut refused) = (0, 0);
+        loop {
+            tried += 1;
             match attempt().await {
                 Ok(done) => return Ok(done),
-                Err(Failure::Again(_)) if tried < TRIES_MAX => {
-                    tokio::time::sleep(Duration::from_millis(pause)).await;
-                    pause *= 2;
-                }
-                Err(Failure::Again(why)) => {
+                Err(Failure::Away(_)) if away_ms < AWAY_MS_MAX => away_ms += pause_ms,
+                Err(Failure::Again(_)) if refused + 1 < TRIES_MAX => refused += 1,
+                Err(Failure::Away(why) | Failure::Again(why)) => {
                     return Err(format!("{doing} {what}: {why} (tried {tried} times)"));
                 }
                 Err(Failure::Final(why)) => return Err(format!("{doing} {what}: {why}")),
             }
+            tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+            pause_ms = (pause_ms * 2).min(PAUSE_MS_MAX);
         }
-        Err(format!("{doing} {what}: never tried"))
     }
 }
 
@@ -187,7 +195,7 @@ fn transport(e: reqwest::Error) -> Failure {
         text = format!("{text}: {e}");
         cause = e.source();
     }
-    Failure::Again(text)
+    Failure::Away(text)
 }
 
 async fn checked(answer: reqwest::Response) -> std::result::Result<reqwest::Response, Failure> {
@@ -198,7 +206,8 @@ async fn checked(answer: reqwest::Response) -> std::result::Result<reqwest::Resp
     let body = answer.text().await.unwrap_or_default();
     let text = format!("the server answered {status} {}", body.chars().take(300).collect::<String>());
     match status.as_u16() {
-        408 | 429 | 500..=599 => Err(Failure::Again(text)),
+        429 | 503 => Err(Failure::Away(text)),
+        408 | 500..=599 => Err(Failure::Again(text)),
         _ => Err(Failure::Final(text)),
     }
 }

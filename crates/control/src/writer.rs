@@ -16,7 +16,10 @@ use crate::limits;
 use crate::machine::{Input, Machine};
 
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "almost every message is an input; a box for each would cost more")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "almost every message is an input; a box for each would cost more"
+)]
 pub(crate) enum Message {
     Input(Input<Ticket>),
     /// Write a snapshot and end; the sender learns when it is done.
@@ -82,12 +85,16 @@ impl Writer {
             answer(self.machine.commit(step).0);
             return wake_at;
         }
+        neap_crash::point("before-commit");
         match self.ledger.append(step.now, &step.batch) {
             Ok(head) => {
+                neap_crash::point("after-commit-before-publish");
                 let (answers, effects) = self.machine.commit(step);
                 self.inner.published.store(Arc::new(self.machine.state().clone()));
                 self.inner.changes.send_replace(head.seq);
+                neap_crash::point("after-publish-before-answer");
                 answer(answers);
+                neap_crash::point("after-answer-before-effects");
                 if !effects.is_empty() {
                     let _ = self.effects.send(effects);
                 }

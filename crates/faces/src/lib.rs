@@ -20,6 +20,7 @@ pub mod tokens;
 mod workspace_files;
 
 pub use app::{App, Installation, ServerFacts};
+pub use arm::errors::refuse;
 pub use ask::Caller;
 pub use routes::router;
 pub use workspace_files::prepare as prepare_workspace_storage;

@@ -219,6 +219,7 @@ impl Ledger {
         if !self.release_is_noted && !batch.entries.is_empty() {
             self.note_release().map_err(storage())?;
         }
+        neap_crash::point("in-transaction-before-commit");
         transaction.commit().map_err(storage())?;
         Ok(head)
     }

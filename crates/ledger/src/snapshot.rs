@@ -116,13 +116,17 @@ pub(crate) fn write(folder: &Path, state: &State, head: Head) -> Result<(), Erro
     let path = name(folder, head.seq);
     let part = folder.join(format!("{}.part", head.seq));
     write_part(&part, state, head)
-        .and_then(|()| fs::rename(&part, &path))
+        .and_then(|()| {
+            neap_crash::point("snapshot-written-before-rename");
+            fs::rename(&part, &path)
+        })
         .and_then(|()| File::open(folder)?.sync_all())
         .map_err(|source| {
             // The part is of no use to anyone; what matters is the error that is already told.
             let _ = fs::remove_file(&part);
             Error::folder("writing the snapshot", &path)(source)
         })?;
+    neap_crash::point("snapshot-renamed-before-sweep");
     for old in list(folder).into_iter().skip(limits::SNAPSHOTS_KEPT) {
         let old = name(folder, old);
         fs::remove_file(&old).map_err(Error::folder("removing the old snapshot", &old))?;

@@ -85,6 +85,7 @@ impl LocalProvider {
             let fenced = tokio::task::spawn_blocking(move || fence(&settings, node)).await;
             match fenced {
                 Ok(Ok(())) => {
+                    neap_crash::point("dead-agent-fenced-before-report");
                     let _ = news.send(News::Ended { node, reason: "its agent ended".into() });
                 }
                 Ok(Err(error)) => {
@@ -103,6 +104,7 @@ impl Provider for LocalProvider {
         Box::pin(async move {
             let node = order.node;
             let process = blocking(move || launch(&settings, &order)).await?;
+            neap_crash::point("node-made-before-report");
             self.watch(node, process)
         })
     }
@@ -112,8 +114,11 @@ impl Provider for LocalProvider {
         let settings = self.settings.clone();
         Box::pin(blocking(move || {
             fence(&settings, node)?;
+            neap_crash::point("node-fenced-before-removal");
             note(&settings, node, &format!("removed: {reason}"));
-            remove_folder(&folder(&settings, node), node)
+            remove_folder(&folder(&settings, node), node)?;
+            neap_crash::point("node-removed-before-report");
+            Ok(())
         }))
     }
 
@@ -174,6 +179,7 @@ fn launch(settings: &LocalSettings, order: &NodeOrder) -> Result<Detached, Error
     let text = serde_json::to_vec_pretty(&config).map_err(|e| files("writing node.json")(e.into()))?;
     write_private(&folder.join("node.json"), &text).map_err(files("writing node.json"))?;
     note(settings, node, &format!("starting: size gives {}, this machine gives {given}", order.nominal));
+    neap_crash::point("node-folder-made-before-spawn");
     let dir = folder.to_string_lossy();
     neap_sandbox::spawn_detached(
         &settings.program,

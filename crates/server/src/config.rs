@@ -20,7 +20,20 @@ pub struct Config {
     pub stop_grace_seconds: u64,
     /// Stdout and stderr of an attempt are kept up to this many bytes: head and tail.
     pub log_bytes_max: u64,
+    pub limits: Limits,
     pub local: Local,
+}
+
+/// What clients may ask of this server. Nodes are not clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Requests answered per second, over all clients.
+    pub requests_per_second: u32,
+    /// Requests that may come at once after a quiet time; by default as many as one second's.
+    pub burst: Option<u32>,
+    /// Requests being worked on at the same time.
+    pub requests_in_flight: u32,
 }
 
 /// The local provider.
@@ -31,6 +44,8 @@ pub struct Local {
     pub max_nodes: u32,
     pub capacity: CapacityRule,
     pub isolation: IsolationRule,
+    /// `host:port` that agents dial in place of the server's own: a proxy that a test puts between them.
+    pub agent_dial: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -60,6 +75,7 @@ impl Default for Config {
             lease_ttl_seconds: settings.lease_ttl_ms / 1000,
             stop_grace_seconds: settings.stop_grace_ms / 1000,
             log_bytes_max: 256 * 1024 * 1024,
+            limits: Limits::default(),
             local: Local::default(),
         }
     }
@@ -67,7 +83,18 @@ impl Default for Config {
 
 impl Default for Local {
     fn default() -> Self {
-        Self { max_nodes: 64, capacity: CapacityRule::Nominal, isolation: IsolationRule::Full }
+        Self {
+            max_nodes: 64,
+            capacity: CapacityRule::Nominal,
+            isolation: IsolationRule::Full,
+            agent_dial: None,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { requests_per_second: 10_000, burst: None, requests_in_flight: 1024 }
     }
 }
 
@@ -107,6 +134,12 @@ impl Config {
         }
         if self.log_bytes_max < 4096 {
             problems.push("log_bytes_max must be at least 4096");
+        }
+        if self.limits.requests_per_second == 0 || self.limits.burst == Some(0) {
+            problems.push("limits.requests_per_second and limits.burst must be at least 1");
+        }
+        if self.limits.requests_in_flight == 0 {
+            problems.push("limits.requests_in_flight must be at least 1");
         }
         if self.locations.as_ref().is_some_and(Vec::is_empty) {
             problems.push("locations must name at least one place");
@@ -158,10 +191,16 @@ mod tests {
         assert_eq!((config.local.max_nodes, config.local.capacity), (3, CapacityRule::Strict));
         assert_eq!(config.lease_ttl_seconds, 120);
         assert_eq!(load("# nothing\n").unwrap().local.max_nodes, 64);
+        let limited = load("limits: {requests_per_second: 200}\n").unwrap().limits;
+        assert_eq!(
+            (limited.requests_per_second, limited.burst, limited.requests_in_flight),
+            (200, None, 1024)
+        );
     }
 
     #[test]
     fn what_it_does_not_know_is_refused() {
+        assert!(load("limits: {burst: 0}\n").unwrap_err().to_string().contains("limits.burst"));
         assert!(load("locl: {}\n").unwrap_err().to_string().contains("locl"));
         assert!(
             load("lease_ttl_seconds: 1\nlocal: {max_nodes: 0}\n")

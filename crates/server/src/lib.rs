@@ -4,6 +4,7 @@ mod config;
 mod data;
 mod housekeeping;
 mod listen;
+mod rate;
 mod run;
 mod tls;
 

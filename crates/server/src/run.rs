@@ -23,6 +23,7 @@ use crate::config::{Config, ConfigError};
 use crate::data::{ClientFile, DataFolder, Installation, ServerFile};
 use crate::housekeeping;
 use crate::listen::{Front, bind};
+use crate::rate::Gatekeeper;
 use crate::tls::{Tls, TlsError};
 
 pub const DEFAULT_GROUP: &str = "neap";
@@ -175,7 +176,7 @@ impl Server<'_> {
         let (close, closing) = watch::channel(false);
         let front = Front {
             tls: Tls::new(&keys.authority)?,
-            router: neap_faces::router(app),
+            router: Gatekeeper::new(self.config.limits).guard(neap_faces::router(app)),
             sessions: control.sessions.clone(),
             closing,
         };
@@ -222,7 +223,7 @@ impl Server<'_> {
             logs: self.folder.node_logs(),
             hide: vec![self.folder.root().to_owned()],
             installation: installation.id.clone(),
-            server: format!("{host}:{port}"),
+            server: self.config.local.agent_dial.clone().unwrap_or_else(|| format!("{host}:{port}")),
             server_name: host.to_owned(),
             ca_pem: self.folder.identity().join("ca.pem"),
             machine: self.machine,

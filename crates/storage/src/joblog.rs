@@ -109,6 +109,7 @@ impl JobLogs {
                     other => other,
                 },
             )?;
+        neap_crash::point("log-appended-before-acknowledgement");
         Ok(end.saturating_sub(begin.base))
     }
 
@@ -130,6 +131,7 @@ impl JobLogs {
         }
         index.attempts.push(begin);
         self.save(job, index)?;
+        neap_crash::point("log-begun-before-append");
         Ok(begin)
     }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::ask::Ask;
 use crate::reply;
 
-pub(crate) fn refuse(refusal: &Refusal) -> Response {
+pub fn refuse(refusal: &Refusal) -> Response {
     let code = refusal.code();
     let status = StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if status.is_server_error() {

@@ -1,17 +1,19 @@
 //! Hands effects to those who act: providers make and remove nodes, sessions carry orders to agents. What comes
 //! of it returns as reports, through the same door as everything else.
+//!
+//! What the provider is asked is decided in `errands.rs`.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use neap_core::command::Report;
 use neap_core::effects::Effect;
-use neap_core::node::NodeState;
 use neap_core::{Command, NodeId, State};
-use neap_providers::{News, NodeOrder, Provider};
+use neap_providers::{Found, News, NodeOrder, Provider};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use crate::errands::{Errands, Output};
 use crate::leases::Due;
 use crate::session::take_in;
 use crate::sessions::Sessions;
@@ -21,8 +23,9 @@ use crate::{clock, limits};
 pub(crate) struct Dispatch {
     pub sessions: Arc<Sessions>,
     pub provider: Arc<dyn Provider>,
-    /// Nodes that the provider is busy with.
-    pub busy: Arc<Mutex<BTreeSet<NodeId>>>,
+    pub errands: Arc<Mutex<Errands>>,
+    /// Something is to be tried again sooner than what is waited for.
+    pub errands_changed: Arc<Notify>,
 }
 
 impl Dispatch {
@@ -33,86 +36,110 @@ impl Dispatch {
     }
 
     pub fn hand_out(&self, batch: &[Effect]) {
-        let state = self.sessions.handle.state();
         for effect in batch {
             match effect {
-                Effect::CreateNode { node } => self.provide(*node, Self::create),
-                Effect::RemoveNode { node } => self.provide(*node, Self::remove),
-                Effect::StartAttempt { .. } | Effect::StopAttempt { .. } => {
-                    self.sessions.order(effect, &state);
+                Effect::CreateNode { .. } | Effect::RemoveNode { .. } => {
+                    self.run_errands(|errands, state, out| errands.wanted(effect, state, out));
                 }
+                Effect::StartAttempt { .. } | Effect::StopAttempt { .. } => self.sessions.order(effect),
             }
         }
     }
 
-    /// One call to the provider per node at a time.
-    fn provide<F: Future<Output = ()> + Send + 'static>(&self, node: NodeId, call: fn(Self, NodeId) -> F) {
-        let first = self.busy.lock().unwrap_or_else(PoisonError::into_inner).insert(node);
-        if first {
-            let this = self.clone();
-            tokio::spawn(async move {
-                call(this.clone(), node).await;
-                this.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
-            });
+    /// What the provider has against what the state says, once at the start.
+    pub fn repair(&self, found: &[Found]) {
+        self.run_errands(|errands, state, out| errands.found(found, state, out));
+    }
+
+    fn run_errands(&self, step: impl FnOnce(&mut Errands, &State, &mut Vec<Output>)) {
+        let mut out = Vec::new();
+        {
+            let mut errands = self.errands.lock().unwrap_or_else(PoisonError::into_inner);
+            let state = self.sessions.handle.inner.published.load();
+            step(&mut errands, &state, &mut out);
+        }
+        for output in out {
+            self.perform(output);
         }
     }
 
-    async fn create(self, node: NodeId) {
-        let state = self.sessions.handle.state();
-        let Some(record) = state.nodes.get(&node) else { return };
+    fn perform(&self, output: Output) {
+        match output {
+            Output::Create { node } => {
+                let this = self.clone();
+                tokio::spawn(async move {
+                    let answer = this.create(node).await;
+                    this.done(node, answer);
+                });
+            }
+            Output::Remove { node, reason } => {
+                let this = self.clone();
+                tokio::spawn(async move {
+                    let answer = this.provider.remove(node, reason).await.map_err(|e| e.to_string());
+                    this.done(node, answer);
+                });
+            }
+            Output::List => {
+                let this = self.clone();
+                tokio::spawn(async move {
+                    match this.provider.list().await {
+                        Ok(found) => {
+                            this.run_errands(|errands, state, out| errands.swept(&found, state, out));
+                        }
+                        Err(error) => tracing::warn!(%error, "the provider's nodes could not be listed"),
+                    }
+                });
+            }
+            Output::Forget { node } => self.sessions.roster().forget(node),
+            Output::Report(report) => {
+                drop(tokio::spawn(take_in(self.sessions.handle.clone(), Command::Report(report))));
+            }
+        }
+    }
+
+    fn done(&self, node: NodeId, answer: Result<(), String>) {
+        self.run_errands(|errands, state, out| errands.done(node, answer, state, clock::steady(), out));
+        self.errands_changed.notify_one();
+    }
+
+    async fn create(&self, node: NodeId) -> Result<(), String> {
+        let nominal = {
+            let state = self.sessions.handle.inner.published.load();
+            state.nodes.get(&node).map(|record| record.nominal).ok_or("it is no longer wanted")?
+        };
         let now_s = clock::unix_seconds();
-        let report = match self.sessions.gate.tokens.issue(node.0, now_s, limits::JOIN_TOKEN_S) {
-            Ok(join_token) => {
-                match self.provider.create(NodeOrder { node, nominal: record.nominal, join_token }).await {
-                    Ok(()) => Report::NodePreparing { node },
-                    Err(error) => Report::NodeFailed { node, reason: error.to_string().into() },
-                }
-            }
-            Err(error) => Report::NodeFailed { node, reason: error.to_string().into() },
-        };
-        let _ = take_in(self.sessions.handle.clone(), Command::Report(report)).await;
-        // Its removal may have been asked for while the provider was busy making it.
-        let leaving = |state: &State| {
-            state.nodes.get(&node).is_some_and(|n| matches!(n.state, NodeState::Leaving { .. }))
-        };
-        if leaving(&self.sessions.handle.state()) {
-            self.remove(node).await;
-        }
-    }
-
-    async fn remove(self, node: NodeId) {
-        let state = self.sessions.handle.state();
-        let Some(record) = state.nodes.get(&node) else { return };
-        let reason = record.reason.clone();
-        self.sessions.forget(node);
-        match self.provider.remove(node, reason.clone()).await {
-            Ok(()) => {
-                let _ =
-                    take_in(self.sessions.handle.clone(), Command::Report(Report::NodeGone { node, reason }))
-                        .await;
-            }
-            Err(error) => tracing::error!(%node, %error, "a node could not be removed; it is tried again"),
-        }
+        let tokens = &self.sessions.gate.tokens;
+        let join_token =
+            tokens.issue(node.0, now_s, limits::JOIN_TOKEN_S).map_err(|error| error.to_string())?;
+        self.provider.create(NodeOrder { node, nominal, join_token }).await.map_err(|e| e.to_string())
     }
 
     /// Nodes that ended by themselves.
     pub async fn listen(self, mut news: UnboundedReceiver<News>) {
         while let Some(News::Ended { node, reason }) = news.recv().await {
             tracing::info!(%node, %reason, "a node ended");
-            self.sessions.forget(node);
-            let _ = take_in(self.sessions.handle.clone(), Command::Report(Report::NodeGone { node, reason }))
-                .await;
+            self.run_errands(|errands, _, out| errands.ended(node, reason, out));
         }
     }
 
-    /// Waits for the next lease to come due, and reports it. A node whose lease is over is fenced before its work
-    /// may run elsewhere, if the provider can; it has ended itself by then in any case.
+    /// Tries again what failed, and looks for nodes that nobody knows, each when its time has come.
+    pub async fn mind_errands(self) {
+        loop {
+            let changed = self.errands_changed.notified();
+            self.run_errands(|errands, state, out| errands.timer(state, clock::steady(), out));
+            let wake_at = self.errands.lock().unwrap_or_else(PoisonError::into_inner).wake_at();
+            let wait = Duration::from_millis(wake_at.since(clock::steady()));
+            let _ = tokio::time::timeout(wait, changed).await;
+        }
+    }
+
+    /// Waits for the next lease to come due, and reports it.
     pub async fn mind_leases(self) {
         loop {
             let changed = self.sessions.leases_changed.notified();
             let (due, next) = self.sessions.take_due_leases();
             for due in due {
-                self.lease_due(due).await;
+                self.lease_due(due);
             }
             match next {
                 Some(at) => {
@@ -124,20 +151,15 @@ impl Dispatch {
         }
     }
 
-    async fn lease_due(&self, due: Due) {
-        let handle = self.sessions.handle.clone();
+    fn lease_due(&self, due: Due) {
         match due {
             Due::Silent(node) => {
                 tracing::warn!(%node, "a node has fallen silent; nothing new is placed on it");
-                let _ = take_in(handle, Command::Report(Report::NodeSilent { node })).await;
+                self.perform(Output::Report(Report::NodeSilent { node }));
             }
             Due::LeaseEnded(node) => {
                 tracing::warn!(%node, "a node's lease has ended");
-                let reason: Arc<str> = "it was not heard of for the length of its lease".into();
-                if let Err(error) = self.provider.remove(node, reason.clone()).await {
-                    tracing::error!(%node, %error, "a node whose lease ended could not be removed");
-                }
-                let _ = take_in(handle, Command::Report(Report::NodeGone { node, reason })).await;
+                self.run_errands(|errands, _, out| errands.lease_ended(node, clock::steady(), out));
             }
         }
     }

@@ -1,18 +1,24 @@
 //! The one writer and what stands around it.
 //!
-//! [`machine`] is the sans-IO heart: a batch of inputs becomes events, replies and effects. [`writer`] drives it on
-//! one thread: decide, plan, commit, publish, answer. [`handle`] is what faces hold. [`sessions`] speak with agents,
-//! [`leases`] count who was heard of when, [`dispatch`] hands effects to providers and sessions.
+//! Four parts are sans-IO, and are what the simulator runs: [`machine`] turns a batch of inputs into events, replies
+//! and effects; [`conversation`] is the server's side of the talk with one agent; [`roster`] is who is connected and
+//! [`leases`] who was heard of when; [`errands`] and [`repair`] are what the provider is asked. Their drivers are
+//! [`writer`] (one thread: decide, plan, commit, publish, answer), [`sessions`] and [`dispatch`]. [`handle`] is what
+//! faces hold.
 //!
 //! Nothing here decides anything: what may and what should happen is said by `neap_core`.
 
 pub mod clock;
+pub mod conversation;
 mod dispatch;
+pub mod errands;
 mod handle;
-mod leases;
+pub mod leases;
 pub mod limits;
 mod machine;
 mod orders;
+pub mod repair;
+mod roster;
 mod session;
 mod sessions;
 mod start;
@@ -21,5 +27,6 @@ mod writer;
 pub use handle::{Accepted, Handle, Shutdown};
 pub use machine::{Input, Machine, Step};
 pub use orders::{AttemptOrders, OrderSettings};
+pub use roster::Roster;
 pub use sessions::{Gate, Sessions};
 pub use start::{Control, ControlParts, StartError, open_ledger, start};

@@ -16,3 +16,15 @@ pub const RETRY_COMMIT_MS: u64 = 500;
 pub const LEASE_MARGIN_MS: u64 = 2_000;
 /// How long a stop may take beyond its grace before the server ends anyway.
 pub const SHUTDOWN_MARGIN_MS: u64 = 60_000;
+/// A removal that the provider could not do is tried again after this.
+pub const RETRY_REMOVE_MS: u64 = 5_000;
+/// How often the provider's list is searched for nodes that nobody knows.
+pub const SWEEP_MS: u64 = 60_000;
+/// Label sets of one family of metrics; what is beyond is not recorded.
+pub const SERIES_MAX: usize = 10_000;
+/// Spans that wait for the exporter.
+pub const SPANS_MAX: usize = 4_096;
+/// Jobs whose submitting request is remembered for their attempts' spans.
+pub const TRACED_JOBS_MAX: usize = 10_000;
+/// Notices of alerts that wait for a receiver that does not answer; the oldest go first.
+pub const NOTICES_MAX: usize = 1_000;

@@ -1,24 +1,25 @@
-//! Every connected agent: who is in, when each was last heard of, and what each was told.
+//! Every connected agent: the door they come in by, and the way orders go out.
 //!
-//! The conversation itself is in `session.rs`.
+//! What is said is decided in `conversation.rs`; one connection is driven in `session.rs`.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use neap_core::command::{AttemptNews, Report as CoreReport};
+use futures_util::stream::FuturesUnordered;
 use neap_core::effects::Effect;
-use neap_core::job::{Class, Exit as CoreExit};
-use neap_core::{AttemptId, Command, Millis, NodeId, State};
+use neap_core::job::{Class, Exit};
+use neap_core::{Command, Millis, NodeId};
 use neap_identity::{Authority, JoinTokens, UsedNonces};
 use neap_protocol::{Decoder, Down, encode_message};
 use neap_storage::joblog::JobLogs;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, mpsc};
 
-use crate::leases::{Due, Leases, Patience};
+use crate::conversation::{self, Conversation};
+use crate::leases::Due;
 use crate::orders::AttemptOrders;
-use crate::session::{Session, wire, write_frames};
+use crate::roster::Roster;
+use crate::session::{Session, take_in, write_frames};
 use crate::{Handle, clock, limits};
 
 /// What a session needs to let a node in.
@@ -29,30 +30,22 @@ pub struct Gate {
     pub used: Mutex<UsedNonces>,
 }
 
-/// Every connected agent, and what was said to it.
+/// Frames for a connected agent.
+type Link = mpsc::Sender<Vec<u8>>;
+
 #[derive(Debug)]
 pub struct Sessions {
     pub(crate) handle: Handle,
     pub(crate) gate: Gate,
     pub(crate) logs: JobLogs,
-    pub(crate) orders: AttemptOrders,
-    pub(crate) leases: Mutex<Leases>,
+    orders: AttemptOrders,
+    roster: Mutex<Roster<Link>>,
+    /// Connections in the order they were accepted.
+    accepted: AtomicU64,
     /// A lease comes due before the one that is waited for.
     pub(crate) leases_changed: Notify,
     /// What is waited for.
     next_lease: AtomicU64,
-    pub(crate) connected: Mutex<BTreeMap<NodeId, Connected>>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Connected {
-    pub serial: u64,
-    pub frames: mpsc::Sender<Vec<u8>>,
-    /// It may be given orders.
-    pub welcomed: bool,
-    /// Attempts this connection was told to start, so that it is told once.
-    pub started: BTreeSet<AttemptId>,
-    pub stopped: BTreeSet<AttemptId>,
 }
 
 impl Sessions {
@@ -62,51 +55,37 @@ impl Sessions {
             gate,
             logs,
             orders,
-            leases: Mutex::default(),
+            roster: Mutex::default(),
+            accepted: AtomicU64::new(0),
             leases_changed: Notify::new(),
             next_lease: AtomicU64::new(u64::MAX),
-            connected: Mutex::default(),
         }
+    }
+
+    pub(crate) fn roster(&self) -> MutexGuard<'_, Roster<Link>> {
+        self.roster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn connected(&self) -> usize {
-        self.connected.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.roster().connected()
     }
 
-    pub(crate) fn patience(state: &State) -> Patience {
-        let settings = &state.settings;
-        Patience {
-            silence_ms: settings.silence_ms,
-            lease_ms: settings.lease_ttl_ms + limits::LEASE_MARGIN_MS,
-        }
-    }
-
-    /// Grants or renews a node's lease. True if it had been reported silent.
-    pub(crate) fn heard(&self, node: NodeId) -> bool {
-        let patience = Self::patience(&self.handle.inner.published.load());
-        let now = clock::steady();
-        let was_silent =
-            self.leases.lock().unwrap_or_else(PoisonError::into_inner).heard(node, now, patience);
-        // Renewals move a lease further away and need not wake anybody; a first one may.
-        if now.plus(patience.silence_ms).0 < self.next_lease.load(Ordering::Relaxed) {
+    /// Renewals move a lease further away and need not wake anybody; a first one may.
+    pub(crate) fn leases_may_have_changed(&self) {
+        let silence_ms = self.handle.inner.published.load().settings.silence_ms;
+        if clock::steady().plus(silence_ms).0 < self.next_lease.load(Ordering::Relaxed) {
             self.leases_changed.notify_one();
         }
-        was_silent
     }
 
     /// What is due, and when the next will be.
     pub(crate) fn take_due_leases(&self) -> (Vec<Due>, Option<Millis>) {
-        let patience = Self::patience(&self.handle.inner.published.load());
-        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = leases.take_due(clock::steady(), patience);
-        let next = leases.next();
+        let state = self.handle.inner.published.load();
+        let mut roster = self.roster();
+        let due = roster.take_due(&state, clock::steady());
+        let next = roster.next_due();
         self.next_lease.store(next.map_or(u64::MAX, |at| at.0), Ordering::Relaxed);
         (due, next)
-    }
-
-    pub(crate) fn forget(&self, node: NodeId) {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner).forget(node);
-        self.connected.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
     }
 
     /// Serves one connection until it ends. `certified` is the node named by its client certificate.
@@ -118,93 +97,84 @@ impl Sessions {
         let (reader, writer) = tokio::io::split(stream);
         let (frames, outgoing) = mpsc::channel(limits::SESSION_FRAMES_MAX);
         tokio::spawn(write_frames(writer, outgoing));
+        let serial = self.accepted.fetch_add(1, Ordering::Relaxed);
         let mut session = Session {
             sessions: self.clone(),
             reader,
             decoder: Decoder::default(),
             frames,
-            node: None,
-            serial: 0,
+            conversation: Conversation::new(serial, certified.map(NodeId)),
+            pending: FuturesUnordered::new(),
         };
-        let ended = session.run(certified.map(NodeId)).await;
-        if let Some(node) = session.node {
-            let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
-            if connected.get(&node).is_some_and(|c| c.serial == session.serial) {
-                connected.remove(&node);
-            }
+        let ended = session.run().await;
+        let node = session.node();
+        if let Some(node) = node {
+            self.roster().leave(node, serial);
         }
         match ended {
-            Ok(()) => tracing::debug!(node = ?session.node, "agent disconnected"),
-            Err(error) => tracing::info!(node = ?session.node, %error, "agent session ended"),
+            Ok(()) => tracing::debug!(?node, "agent disconnected"),
+            Err(error) => tracing::info!(?node, %error, "agent session ended"),
         }
+    }
+
+    pub(crate) fn admit(&self, node: NodeId, token: &str, csr_pem: &str) -> Result<Down, String> {
+        let now_s = clock::unix_seconds();
+        let claim = self.gate.tokens.verify(token, now_s).map_err(|e| e.to_string())?;
+        if claim.node != node.0 {
+            return Err("the join token is for another node".into());
+        }
+        self.gate
+            .used
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .redeem(&claim, now_s)
+            .map_err(|e| e.to_string())?;
+        self.certificate(node, csr_pem, now_s)
+    }
+
+    pub(crate) fn certificate(&self, node: NodeId, csr_pem: &str, now_s: i64) -> Result<Down, String> {
+        let certificate = self
+            .gate
+            .authority
+            .issue_node(csr_pem, node.0, limits::NODE_CERTIFICATE_S, now_s)
+            .map_err(|e| e.to_string())?;
+        let not_after_unix_s = u64::try_from(certificate.not_after_s).unwrap_or(0);
+        Ok(Down::Joined { certificate_pem: certificate.cert_pem, not_after_unix_s })
     }
 
     /// Hands an attempt's order to its node, if it is connected and was not told yet.
-    pub(crate) fn order(&self, effect: &Effect, state: &State) {
-        match effect {
+    pub(crate) fn order(&self, effect: &Effect) {
+        let state = self.handle.inner.published.load_full();
+        if !self.roster().would_order(effect, &state) {
+            return;
+        }
+        let order = match effect {
+            // Signed and read from the ledger while nobody waits for the roster.
             Effect::StartAttempt { node, attempt } => {
-                if !self.first_time(*node, *attempt, |c| &mut c.started) {
-                    return;
-                }
-                match self.orders.spec(state, *attempt, clock::unix_seconds()) {
-                    Ok(spec) => {
-                        self.send(*node, &Down::Start { attempt: wire(*attempt), spec: Box::new(spec) });
-                    }
+                match self.orders.spec(&state, *attempt, clock::unix_seconds()) {
+                    Ok(spec) => Down::Start { attempt: conversation::wire(*attempt), spec: Box::new(spec) },
                     Err(error) => {
                         tracing::error!(%attempt, %error, "an attempt cannot be ordered");
                         let message = error.to_string().into();
-                        let exit = CoreExit::PrepareFailed { class: Class::System, message };
-                        self.report_ended(*node, *attempt, exit);
+                        let exit = Exit::PrepareFailed { class: Class::System, message };
+                        let report = conversation::ended(*node, *attempt, exit);
+                        drop(tokio::spawn(take_in(self.handle.clone(), Command::Report(report))));
+                        return;
                     }
                 }
             }
-            Effect::StopAttempt { node, attempt } => {
-                if self.first_time(*node, *attempt, |c| &mut c.stopped) {
-                    let grace_ms = state.settings.stop_grace_ms;
-                    self.send(*node, &Down::Stop { attempt: wire(*attempt), grace_ms });
-                }
+            Effect::StopAttempt { attempt, .. } => {
+                Down::Stop { attempt: conversation::wire(*attempt), grace_ms: state.settings.stop_grace_ms }
             }
-            Effect::CreateNode { .. } | Effect::RemoveNode { .. } => {}
-        }
-    }
-
-    pub(crate) fn report_ended(&self, node: NodeId, attempt: AttemptId, exit: CoreExit) {
-        let news = AttemptNews::Ended { exit };
-        let report = CoreReport::Attempt { node, attempt, number: u64::MAX, news };
-        drop(self.handle.submit_later("neap", Command::Report(report), Vec::new()));
-    }
-
-    fn first_time(
-        &self,
-        node: NodeId,
-        attempt: AttemptId,
-        told: fn(&mut Connected) -> &mut BTreeSet<AttemptId>,
-    ) -> bool {
-        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
-        connected.get_mut(&node).is_some_and(|c| c.welcomed && told(c).insert(attempt))
-    }
-
-    pub(crate) fn welcome(&self, node: NodeId) {
-        if let Some(c) = self.connected.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&node) {
-            c.welcomed = true;
-        }
-    }
-
-    pub(crate) fn settle(&self, node: NodeId, attempt: AttemptId) {
-        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(c) = connected.get_mut(&node) {
-            c.started.remove(&attempt);
-            c.stopped.remove(&attempt);
-        }
-    }
-
-    fn send(&self, node: NodeId, message: &Down) {
+            Effect::CreateNode { .. } | Effect::RemoveNode { .. } => return,
+        };
         let mut frame = Vec::new();
-        encode_message(message, &mut frame);
-        let connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(c) = connected.get(&node) {
+        encode_message(&order, &mut frame);
+        let mut roster = self.roster();
+        let now_wanted = self.handle.inner.published.load();
+        if let Some(link) = roster.order(effect, &now_wanted) {
             // A full queue means an agent that does not read; its silence will tell.
-            let _ = c.frames.try_send(frame);
+            let _ = link.try_send(frame);
         }
     }
 }

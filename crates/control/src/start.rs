@@ -1,14 +1,11 @@
 //! Bringing the control plane up: load, publish, find the nodes again, then act.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
-use neap_core::command::Report;
-use neap_core::node::NodeState;
+use neap_core::Command;
 use neap_core::settings::Settings;
-use neap_core::{Command, NodeId, State};
 use neap_ledger::{Ledger, Opened, Options};
 use neap_providers::{News, Provider};
 use neap_storage::joblog::JobLogs;
@@ -17,10 +14,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 
 use crate::dispatch::Dispatch;
+use crate::errands::Errands;
 use crate::handle::{Handle, Inner};
 use crate::machine::Machine;
 use crate::orders::{AttemptOrders, OrderSettings};
-use crate::session::take_in;
 use crate::sessions::{Gate, Sessions};
 use crate::writer::{Message, Writer};
 use crate::{clock, limits};
@@ -86,13 +83,14 @@ pub async fn start(opened: Opened, parts: ControlParts) -> Result<Control, Start
     let dispatch = Dispatch {
         sessions: sessions.clone(),
         provider: parts.provider,
-        busy: Arc::new(Mutex::new(BTreeSet::new())),
+        errands: Arc::new(Mutex::new(Errands::new(clock::steady()))),
+        errands_changed: Arc::default(),
     };
 
     let found = dispatch.provider.list().await?;
     let machine = Machine::new(opened.state);
     // After a restart every lease counts as granted now.
-    grant_leases(&sessions, machine.state());
+    sessions.roster().grant_all(machine.state(), clock::steady());
     let writer = Writer { machine, ledger: opened.ledger, messages, inner, effects };
     let writer = std::thread::Builder::new()
         .name("neap-writer".into())
@@ -101,48 +99,14 @@ pub async fn start(opened: Opened, parts: ControlParts) -> Result<Control, Start
 
     let first = Command::Start { release: parts.release, settings: parts.settings };
     handle.submit("neap", first, Vec::new()).await.map_err(StartError::FirstRecord)?;
-    repair(&dispatch, &found).await;
+    dispatch.repair(&found);
     dispatch.hand_out(&neap_core::effects::all(&handle.state()));
 
     tokio::spawn(dispatch.clone().run(wanted));
     tokio::spawn(dispatch.clone().listen(parts.news));
+    tokio::spawn(dispatch.clone().mind_errands());
     tokio::spawn(dispatch.mind_leases());
     Ok(Control { handle, sessions, writer: Some(writer) })
-}
-
-fn grant_leases(sessions: &Sessions, state: &State) {
-    for node in state.nodes.values().filter(|n| n.state == NodeState::Ready) {
-        sessions.heard(node.id);
-    }
-}
-
-/// What the provider has against what the state says. Only nodes of this installation are ever touched.
-async fn repair(dispatch: &Dispatch, found: &[neap_providers::Found]) {
-    let handle = &dispatch.sessions.handle;
-    let state = handle.state();
-    let alive: BTreeSet<NodeId> = found.iter().filter(|f| f.alive).map(|f| f.node).collect();
-    for orphan in found.iter().filter(|f| !state.nodes.contains_key(&f.node)) {
-        tracing::warn!(node = %orphan.node, "a node nobody knows is removed");
-        if let Err(error) = dispatch.provider.remove(orphan.node, "nobody knows it".into()).await {
-            tracing::error!(node = %orphan.node, %error, "an unknown node could not be removed");
-        }
-    }
-    for node in state.nodes.values() {
-        let expected = !matches!(
-            node.state,
-            NodeState::Requested { .. } | NodeState::Leaving { .. } | NodeState::Unusable { .. }
-        );
-        if expected && !alive.contains(&node.id) {
-            let reason: Arc<str> = "it was gone when the server came back".into();
-            if let Err(error) = dispatch.provider.remove(node.id, reason.clone()).await {
-                tracing::error!(node = %node.id, %error, "a dead node could not be cleared away");
-                continue;
-            }
-            dispatch.sessions.forget(node.id);
-            let _ =
-                take_in(handle.clone(), Command::Report(Report::NodeGone { node: node.id, reason })).await;
-        }
-    }
 }
 
 impl Control {

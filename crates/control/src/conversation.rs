@@ -1,0 +1,363 @@
+//! One conversation with one agent, decided without doing it: the server's side of `neap_protocol`.
+//!
+//! It has no clock, no socket, no file and no lock. The session feeds it and performs what it says, in order.
+//! A report is acknowledged only when it is durable; an older connection never speaks for a node that has a newer one.
+
+use std::collections::BTreeSet;
+
+use neap_core::command::{AttemptNews, Report as CoreReport};
+use neap_core::effects::{self, Effect};
+use neap_core::job::{Class, Exit as CoreExit};
+use neap_core::node::NodeState;
+use neap_core::problem::Code;
+use neap_core::{AttemptId, Capacity, JobId, Millis, NodeId, Refusal, State};
+use neap_protocol::{
+    AttemptRef, Down, Exit, FailureClass, KnownAttempt, LogChunk, NodeFacts, PROTOCOL_VERSION, Report, Up,
+};
+
+use crate::roster::Roster;
+
+#[derive(Debug)]
+pub enum Input {
+    Message(Up),
+    Log(LogChunk),
+    /// What came of [`Output::Admit`].
+    Admitted(Result<Down, String>),
+    /// What came of an [`Output::Report`] with this ticket: it is durable, or was refused.
+    Settled(Ticket, Result<(), Refusal>),
+}
+
+#[derive(Debug, PartialEq)]
+pub enum Output {
+    Say(Down),
+    /// Offer this news until the log can take it; with a ticket, come back with the answer.
+    Report {
+        report: CoreReport,
+        ticket: Option<Ticket>,
+    },
+    /// Hand this order to the node, if it was not told yet.
+    Order(Effect),
+    /// Check the join token and certify the key.
+    Admit {
+        node: NodeId,
+        token: String,
+        csr_pem: String,
+    },
+    /// A fresh certificate for a node that has one.
+    Certify {
+        node: NodeId,
+        csr_pem: String,
+    },
+    /// Store this piece of log, then acknowledge it.
+    StoreLog(LogChunk),
+    /// Hang up.
+    End(String),
+}
+
+/// What a report on its way to the log was about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ticket {
+    Ready,
+    Attempt { attempt: AttemptId, number: u64, ended: bool },
+}
+
+#[derive(Debug)]
+pub struct Conversation {
+    serial: u64,
+    /// Who introduced itself, also when the talk is over.
+    node: Option<NodeId>,
+    phase: Phase,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Nobody has introduced itself; this is who the certificate names.
+    First(Option<NodeId>),
+    Admitting(NodeId),
+    /// It said hello, and its coming is being recorded.
+    Entering {
+        node: NodeId,
+        known: BTreeSet<AttemptId>,
+    },
+    In(NodeId),
+    Over,
+}
+
+/// What a step sees of the server.
+#[derive(Debug)]
+pub struct View<'a, L> {
+    pub roster: &'a mut Roster<L>,
+    pub link: &'a L,
+    /// The published state.
+    pub state: &'a State,
+    pub now: Millis,
+}
+
+impl Conversation {
+    /// `serial` counts connections in the order they were accepted; `certified` is whom the client certificate names.
+    pub fn new(serial: u64, certified: Option<NodeId>) -> Self {
+        Self { serial, node: None, phase: Phase::First(certified) }
+    }
+
+    /// Nothing is read from the connection while this holds: an answer is awaited first.
+    pub fn waits(&self) -> bool {
+        matches!(self.phase, Phase::Entering { .. } | Phase::Admitting(_))
+    }
+
+    /// Who introduced itself: [`Roster::leave`] it when the connection ends.
+    pub fn node(&self) -> Option<NodeId> {
+        self.node
+    }
+
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    pub fn step<L: Clone>(&mut self, input: Input, view: View<'_, L>, out: &mut Vec<Output>) {
+        match (input, &self.phase) {
+            (_, Phase::Over) => {}
+            (Input::Message(message), Phase::First(certified)) => {
+                let certified = *certified;
+                self.first(message, certified, view, out);
+            }
+            (Input::Admitted(Ok(joined)), Phase::Admitting(node)) => {
+                self.phase = Phase::First(Some(*node));
+                out.push(Output::Say(joined));
+            }
+            (Input::Admitted(Err(reason)), Phase::Admitting(_)) => self.refuse(reason, out),
+            (Input::Settled(Ticket::Ready, answer), Phase::Entering { node, .. }) => {
+                let node = *node;
+                self.entered(node, answer, view, out);
+            }
+            (Input::Message(message), Phase::In(node)) => {
+                let node = *node;
+                if view.roster.is_current(node, self.serial) {
+                    self.message(node, message, view, out);
+                } else {
+                    self.end("the node has a newer connection".into(), out);
+                }
+            }
+            (Input::Log(chunk), Phase::In(_)) => out.push(Output::StoreLog(chunk)),
+            (Input::Settled(Ticket::Attempt { attempt, number, ended }, _), Phase::In(node)) => {
+                settled(*node, attempt, number, ended, view, out);
+            }
+            (Input::Log(_), _) => self.refuse("log before hello".into(), out),
+            (Input::Message(_), Phase::Admitting(_) | Phase::Entering { .. }) => {
+                self.refuse("it did not wait for its welcome".into(), out);
+            }
+            // An answer that nobody waits for any more.
+            (Input::Admitted(_) | Input::Settled(..), _) => {}
+        }
+    }
+
+    fn first<L: Clone>(
+        &mut self,
+        message: Up,
+        certified: Option<NodeId>,
+        view: View<'_, L>,
+        out: &mut Vec<Output>,
+    ) {
+        match message {
+            Up::Join { protocol, node, token, csr_pem } => {
+                if protocol != PROTOCOL_VERSION {
+                    return self.refuse(other_version(protocol), out);
+                }
+                // A node joins once, on its way in: whoever brings its token later is not it.
+                if !view.state.nodes.get(&NodeId(node)).is_some_and(|n| is_awaited(n.state)) {
+                    return self.refuse(format!("nobody waits for node n-{node}"), out);
+                }
+                self.phase = Phase::Admitting(NodeId(node));
+                out.push(Output::Admit { node: NodeId(node), token, csr_pem });
+            }
+            Up::Hello { protocol, node, facts, attempts } => {
+                let node = NodeId(node);
+                if certified != Some(node) {
+                    return self.refuse(format!("n-{node} is not who its certificate says"), out);
+                }
+                if protocol != PROTOCOL_VERSION {
+                    return self.refuse(other_version(protocol), out);
+                }
+                if !view.roster.enter(node, self.serial, view.link.clone()) {
+                    // Not refused: the word would end an agent that is well and in over another connection.
+                    return self.end("the node has a newer connection".into(), out);
+                }
+                self.node = Some(node);
+                view.roster.heard(node, view.state, view.now);
+                let known = attempts.iter().map(|KnownAttempt { attempt, .. }| core_id(*attempt)).collect();
+                self.phase = Phase::Entering { node, known };
+                out.push(Output::Report { report: ready(node, &facts), ticket: Some(Ticket::Ready) });
+            }
+            Up::Heartbeat { .. } | Up::Report { .. } | Up::Renew { .. } => {
+                self.refuse("the first message must be hello".into(), out);
+            }
+        }
+    }
+
+    fn entered<L: Clone>(
+        &mut self,
+        node: NodeId,
+        answer: Result<(), Refusal>,
+        view: View<'_, L>,
+        out: &mut Vec<Output>,
+    ) {
+        if let Err(refusal) = answer {
+            if view.roster.is_current(node, self.serial) {
+                view.roster.forget(node);
+            }
+            return self.refuse(refusal.to_string(), out);
+        }
+        let phase = std::mem::replace(&mut self.phase, Phase::In(node));
+        let Phase::Entering { known, .. } = phase else { return };
+        // From here on orders go out as they come; what came before is read from the state.
+        if !view.roster.welcome(node, self.serial) {
+            return self.end("the node has a newer connection".into(), out);
+        }
+        let settings = &view.state.settings;
+        out.push(Output::Say(Down::Welcome {
+            lease_ttl_ms: settings.lease_ttl_ms,
+            heartbeat_ms: settings.heartbeat_ms,
+        }));
+        reconcile(node, view.state, &known, out);
+    }
+
+    fn message<L: Clone>(&mut self, node: NodeId, message: Up, view: View<'_, L>, out: &mut Vec<Output>) {
+        match message {
+            Up::Heartbeat { sent_boot_ms } => {
+                let Some(record) = view.state.nodes.get(&node) else {
+                    return self.refuse(format!("node n-{node} is not known any more"), out);
+                };
+                view.roster.heard(node, view.state, view.now);
+                // Asked of the state each time, so that a report of silence that was overtaken is put right.
+                if record.silent {
+                    out.push(Output::Report { report: CoreReport::NodeHeard { node }, ticket: None });
+                }
+                out.push(Output::Say(Down::LeaseRenewed { sent_boot_ms }));
+            }
+            Up::Report { attempt, number, body } => {
+                let attempt = core_id(attempt);
+                let ended = matches!(body, Report::Ended { .. });
+                let report = CoreReport::Attempt { node, attempt, number, news: core_news(body) };
+                out.push(Output::Report { report, ticket: Some(Ticket::Attempt { attempt, number, ended }) });
+            }
+            Up::Renew { csr_pem } => out.push(Output::Certify { node, csr_pem }),
+            Up::Join { .. } | Up::Hello { .. } => self.end("it introduced itself twice".into(), out),
+        }
+    }
+
+    fn refuse(&mut self, reason: String, out: &mut Vec<Output>) {
+        out.push(Output::Say(Down::Refused { reason: reason.clone() }));
+        self.end(format!("refused: {reason}"), out);
+    }
+
+    fn end(&mut self, reason: String, out: &mut Vec<Output>) {
+        self.phase = Phase::Over;
+        out.push(Output::End(reason));
+    }
+}
+
+fn is_awaited(state: NodeState) -> bool {
+    match state {
+        NodeState::Requested { .. } | NodeState::Creating { .. } | NodeState::Preparing { .. } => true,
+        NodeState::Ready | NodeState::Leaving { .. } | NodeState::Unusable { .. } => false,
+    }
+}
+
+fn other_version(protocol: u32) -> String {
+    format!("protocol {protocol} is not spoken here; this server speaks {PROTOCOL_VERSION}")
+}
+
+fn ready(node: NodeId, facts: &NodeFacts) -> CoreReport {
+    let actual = Capacity { cpus_milli: facts.cpus_milli, memory_mb: facts.memory_mb, gpus: facts.gpus };
+    CoreReport::NodeReady { node, actual, isolation: facts.isolation.join(", ").into() }
+}
+
+/// What the agent has against what the state says: forget what is not its own, order what it does not know, and let
+/// go of what it should have and does not.
+fn reconcile(node: NodeId, state: &State, has: &BTreeSet<AttemptId>, out: &mut Vec<Output>) {
+    let Some(record) = state.nodes.get(&node) else { return };
+    for attempt in has.iter().filter(|a| !record.attempts.contains(a)) {
+        out.push(Output::Say(Down::Forget { attempt: wire(*attempt) }));
+    }
+    for attempt in &record.attempts {
+        let started =
+            state.jobs.get(&attempt.job).and_then(|j| j.attempt()).is_some_and(|a| a.last_report > 0);
+        if started && !has.contains(attempt) {
+            out.push(Output::Report { report: ended(node, *attempt, CoreExit::LeaseLost), ticket: None });
+        }
+    }
+    if record.state == NodeState::Ready {
+        for effect in effects::of_nodes(state, &BTreeSet::from([node])) {
+            match &effect {
+                Effect::StartAttempt { attempt, .. } if has.contains(attempt) => {}
+                _ => out.push(Output::Order(effect)),
+            }
+        }
+    }
+}
+
+fn settled<L: Clone>(
+    node: NodeId,
+    id: AttemptId,
+    number: u64,
+    ended: bool,
+    view: View<'_, L>,
+    out: &mut Vec<Output>,
+) {
+    if ended {
+        view.roster.settle(node, id);
+    }
+    let attempt = wire(id);
+    let still_its = view.state.nodes.get(&node).is_some_and(|n| n.attempts.contains(&id));
+    out.push(Output::Say(if ended || still_its {
+        Down::ReportAcknowledged { attempt, number }
+    } else {
+        Down::Forget { attempt }
+    }));
+}
+
+/// The log could not take it: the same is offered again.
+pub fn comes_again(refusal: &Refusal) -> bool {
+    matches!(refusal.code(), Code::StorageFull | Code::LedgerReadOnly | Code::InternalError)
+}
+
+/// The server's own word on how an attempt ended: past any that its agent has numbered.
+pub(crate) fn ended(node: NodeId, attempt: AttemptId, exit: CoreExit) -> CoreReport {
+    CoreReport::Attempt { node, attempt, number: u64::MAX, news: AttemptNews::Ended { exit } }
+}
+
+pub(crate) fn wire(id: AttemptId) -> AttemptRef {
+    AttemptRef { job: id.job.0, attempt: id.number }
+}
+
+pub(crate) fn core_id(id: AttemptRef) -> AttemptId {
+    AttemptId { job: JobId(id.job), number: id.attempt }
+}
+
+fn core_news(report: Report) -> AttemptNews {
+    match report {
+        Report::Started { properties } => AttemptNews::Started { facts: properties },
+        Report::Finalizing => AttemptNews::Finalizing,
+        Report::Ended { exit } => AttemptNews::Ended { exit: core_exit(exit) },
+    }
+}
+
+fn core_exit(exit: Exit) -> CoreExit {
+    match exit {
+        Exit::Success => CoreExit::Success,
+        Exit::Code { code } => CoreExit::Code { code },
+        Exit::Signal { signal } => CoreExit::Signal { signal },
+        Exit::OutOfMemory { limit_mb } => CoreExit::OutOfMemory { limit_mb },
+        Exit::Timeout => CoreExit::Timeout,
+        Exit::Stopped => CoreExit::Stopped,
+        Exit::LeaseLost => CoreExit::LeaseLost,
+        Exit::PrepareFailed { class, message } => {
+            let class = match class {
+                FailureClass::InputData => Class::InputData,
+                FailureClass::Environment => Class::Environment,
+                FailureClass::System => Class::System,
+            };
+            CoreExit::PrepareFailed { class, message: message.into() }
+        }
+        Exit::FinalizeFailed { message } => CoreExit::FinalizeFailed { message: message.into() },
+    }
+}

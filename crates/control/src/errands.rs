@@ -1,0 +1,214 @@
+//! What the provider is asked to do, decided without asking it: one call per node at a time, and no removal forgotten.
+//!
+//! Effects, the provider's answers, its unasked news, its lists and the end of leases come in; calls and reports go
+//! out. What comes of a report is not its affair: the state says what is wanted next.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use neap_core::command::Report;
+use neap_core::effects::Effect;
+use neap_core::node::NodeState;
+use neap_core::{Millis, NodeId, State};
+use neap_providers::Found;
+
+use crate::limits;
+use crate::repair::{self, Repair};
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// Ask the provider; come back with [`Errands::done`].
+    Create { node: NodeId },
+    /// Ask the provider; come back with [`Errands::done`].
+    Remove { node: NodeId, reason: Arc<str> },
+    /// Ask the provider; come back with [`Errands::swept`] if it answers.
+    List,
+    /// Nobody waits for this node's agent any more: [`crate::Roster::forget`].
+    Forget { node: NodeId },
+    /// Offer this news until the log can take it.
+    Report(Report),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Call {
+    Create,
+    Remove { reason: Arc<str>, why: Why },
+}
+
+/// What a removal is for, and so what its failure means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// The state wants it gone, or nobody knows it: tried until it is done.
+    Unwanted,
+    /// Its work may run elsewhere, fenced or not: it has ended itself by now. Tried until it is done all the same.
+    LeaseEnded,
+    /// The provider's list did not show it alive. If it cannot be fenced, its lease decides.
+    NotListed,
+}
+
+#[derive(Debug)]
+pub struct Errands {
+    busy: BTreeMap<NodeId, Call>,
+    /// Removals that failed, and when they are tried again. Also of nodes that the state no longer knows.
+    owed: BTreeMap<NodeId, Millis>,
+    sweep_at: Millis,
+}
+
+impl Errands {
+    pub fn new(now: Millis) -> Self {
+        Self { busy: BTreeMap::new(), owed: BTreeMap::new(), sweep_at: now.plus(limits::SWEEP_MS) }
+    }
+
+    /// When [`Self::timer`] is next due.
+    pub fn wake_at(&self) -> Millis {
+        self.owed.values().copied().fold(self.sweep_at, Millis::min)
+    }
+
+    pub fn wanted(&mut self, effect: &Effect, state: &State, out: &mut Vec<Output>) {
+        match effect {
+            Effect::CreateNode { node } => {
+                if !self.busy.contains_key(node) && state.nodes.contains_key(node) {
+                    self.busy.insert(*node, Call::Create);
+                    out.push(Output::Create { node: *node });
+                }
+            }
+            Effect::RemoveNode { node } => {
+                if let Some(record) = state.nodes.get(node) {
+                    self.remove(*node, record.reason.clone(), Why::Unwanted, out);
+                }
+            }
+            Effect::StartAttempt { .. } | Effect::StopAttempt { .. } => {}
+        }
+    }
+
+    /// The provider has answered a call about this node.
+    pub fn done(
+        &mut self,
+        node: NodeId,
+        answer: Result<(), String>,
+        state: &State,
+        now: Millis,
+        out: &mut Vec<Output>,
+    ) {
+        match (self.busy.remove(&node), answer) {
+            (None, _) => {}
+            (Some(Call::Create), answer) => {
+                // Its removal may have been asked for while the provider was busy making it.
+                if let Some(reason) = unwanted(state, node) {
+                    return self.remove(node, reason, Why::Unwanted, out);
+                }
+                out.push(Output::Report(match answer {
+                    Ok(()) => Report::NodePreparing { node },
+                    Err(reason) => Report::NodeFailed { node, reason: reason.into() },
+                }));
+            }
+            (Some(Call::Remove { reason, .. }), Ok(())) => {
+                self.owed.remove(&node);
+                out.push(Output::Forget { node });
+                out.push(Output::Report(Report::NodeGone { node, reason }));
+            }
+            (Some(Call::Remove { reason, why }), Err(error)) => {
+                tracing::error!(%node, %error, "a node could not be removed; it is tried again");
+                if why != Why::NotListed {
+                    self.owed.insert(node, now.plus(limits::RETRY_REMOVE_MS));
+                }
+                if why == Why::LeaseEnded {
+                    out.push(Output::Report(Report::NodeGone { node, reason }));
+                }
+            }
+        }
+    }
+
+    /// The provider says that a node ended by itself and that nothing of it runs.
+    pub fn ended(&mut self, node: NodeId, reason: Arc<str>, out: &mut Vec<Output>) {
+        out.push(Output::Forget { node });
+        out.push(Output::Report(Report::NodeGone { node, reason }));
+    }
+
+    /// A node's lease is over. It is fenced before its work may run elsewhere, if the provider can.
+    pub fn lease_ended(&mut self, node: NodeId, now: Millis, out: &mut Vec<Output>) {
+        let reason: Arc<str> = "it was not heard of for the length of its lease".into();
+        match self.busy.get_mut(&node) {
+            Some(Call::Remove { why, .. }) => *why = Why::LeaseEnded,
+            Some(Call::Create) => {
+                self.owed.insert(node, now);
+                out.push(Output::Forget { node });
+                out.push(Output::Report(Report::NodeGone { node, reason }));
+            }
+            None => self.remove(node, reason, Why::LeaseEnded, out),
+        }
+    }
+
+    /// The provider's list at the start of a server.
+    pub fn found(&mut self, found: &[Found], state: &State, out: &mut Vec<Output>) {
+        for repair in repair::repair(state, found) {
+            match repair {
+                Repair::RemoveUnknown { node } => {
+                    tracing::warn!(%node, "a node nobody knows is removed");
+                    self.remove(node, "nobody knows it".into(), Why::Unwanted, out);
+                }
+                Repair::ClearAway { node } => {
+                    self.remove(node, "it was gone when the server came back".into(), Why::NotListed, out);
+                }
+            }
+        }
+    }
+
+    /// The provider's list while the server runs: only nodes that nobody knows are its affair.
+    pub fn swept(&mut self, found: &[Found], state: &State, out: &mut Vec<Output>) {
+        for node in repair::unknown(state, found) {
+            if !self.busy.contains_key(&node) {
+                tracing::warn!(%node, "a node nobody knows is removed");
+            }
+            self.remove(node, "nobody knows it".into(), Why::Unwanted, out);
+        }
+    }
+
+    pub fn timer(&mut self, state: &State, now: Millis, out: &mut Vec<Output>) {
+        let due: Vec<NodeId> =
+            self.owed.iter().filter(|(_, at)| **at <= now).map(|(node, _)| *node).collect();
+        for node in due {
+            match unwanted(state, node) {
+                _ if self.busy.contains_key(&node) => {
+                    self.owed.insert(node, now.plus(limits::RETRY_REMOVE_MS));
+                }
+                Some(reason) => self.remove(node, reason, Why::Unwanted, out),
+                // It came back in the meantime, and is wanted.
+                None => {
+                    self.owed.remove(&node);
+                }
+            }
+        }
+        if now >= self.sweep_at {
+            self.sweep_at = now.plus(limits::SWEEP_MS);
+            out.push(Output::List);
+        }
+    }
+
+    fn remove(&mut self, node: NodeId, reason: Arc<str>, why: Why, out: &mut Vec<Output>) {
+        if self.busy.contains_key(&node) {
+            return;
+        }
+        self.owed.remove(&node);
+        self.busy.insert(node, Call::Remove { reason: reason.clone(), why });
+        // One that was only not listed keeps its lease until it is fenced: should that fail, the lease decides.
+        if why != Why::NotListed {
+            out.push(Output::Forget { node });
+        }
+        out.push(Output::Remove { node, reason });
+    }
+}
+
+/// Why this node should not be, if so.
+fn unwanted(state: &State, node: NodeId) -> Option<Arc<str>> {
+    match state.nodes.get(&node) {
+        None => Some("nobody knows it".into()),
+        Some(record) => match record.state {
+            NodeState::Leaving { .. } | NodeState::Unusable { .. } => Some(record.reason.clone()),
+            NodeState::Requested { .. }
+            | NodeState::Creating { .. }
+            | NodeState::Preparing { .. }
+            | NodeState::Ready => None,
+        },
+    }
+}

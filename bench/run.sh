@@ -8,6 +8,7 @@ neap=${NEAP_BIN:-$PWD/target/release/neap}
 results=bench/results
 # As many jobs side by side as there are cores: more would only wait for each other.
 cpus=${BENCH_CPUS:-$(nproc)}
+(( cpus <= 64 )) || cpus=64
 scratch=()
 [[ -n ${BENCH_SCRATCH:-} ]] && scratch=(--scratch "$BENCH_SCRATCH")
 

@@ -28,6 +28,8 @@ const PORTS_GIVEN_OUT_FROM: u16 = 32_768;
 const PORT_TRIES_MAX: u32 = 100;
 /// The kernel counts processor time for programs in hundredths of a second.
 const TICKS_PER_SECOND: f64 = 100.0;
+/// A machine that is busier than this before the work begins gives poor figures.
+const BUSY_SHARE_MAX: f64 = 0.1;
 /// Long enough for what a start has begun to be over.
 const SETTLE: Duration = Duration::from_millis(500);
 
@@ -162,7 +164,17 @@ impl<'a> Installation<'a> {
             isolation,
             resident_idle: 0,
         };
+        let before = machine_busy_ms();
         clock::pause(SETTLE);
+        let busy_ms = machine_busy_ms() - before;
+        let busy = busy_ms / (SETTLE.as_secs_f64() * 1e3 * installation.machine.cores.max(1) as f64);
+        installation.machine.busy_before = busy;
+        if busy > BUSY_SHARE_MAX {
+            let percent = busy * 100.0;
+            let warning =
+                format!("other programs use {percent:.0}% of this machine; the figures will be theirs, too");
+            bench.terminal.warning(&warning);
+        }
         installation.resident_idle = installation.resident_bytes()?;
         Ok(installation)
     }

@@ -31,6 +31,8 @@ pub struct Machine {
     pub file_system: String,
     /// One 4 KiB append made durable, at the median: no durable write can be quicker.
     pub sync_ms: f64,
+    /// How much of all cores was in use before the work began, by whatever else runs: 0 to 1.
+    pub busy_before: f64,
 }
 
 impl Machine {
@@ -43,6 +45,7 @@ impl Machine {
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
             file_system: file_system(folder),
             sync_ms: sync_ms(folder).unwrap_or(0.0),
+            busy_before: 0.0,
         }
     }
 
@@ -59,13 +62,20 @@ impl Machine {
             "kernel": self.kernel,
             "file_system": self.file_system,
             "sync_ms": rounded(self.sync_ms),
+            "busy_before": rounded(self.busy_before),
         })
     }
 
     pub fn sentence(&self) -> String {
         format!(
-            "{} cores ({}), {} MB, Linux {}, {} ({:.2} ms to make 4 KiB durable)",
-            self.cores, self.cpu, self.memory_mb, self.kernel, self.file_system, self.sync_ms
+            "{} cores ({}), {} MB, Linux {}, {} ({:.2} ms to make 4 KiB durable), {:.0}% busy before",
+            self.cores,
+            self.cpu,
+            self.memory_mb,
+            self.kernel,
+            self.file_system,
+            self.sync_ms,
+            self.busy_before * 100.0
         )
     }
 }

@@ -7,6 +7,9 @@ use crate::node::NodeState;
 use crate::plan::provider_cut;
 use crate::state::State;
 
+/// A queue is counted no further than this: the answer is asked for often and read by people.
+const AHEAD_COUNTED_MAX: usize = 1_000;
+
 /// Every reason at once, most binding first, in whole sentences. Empty if the job is not queued.
 pub fn queue_reasons(state: &State, id: JobId) -> Vec<String> {
     let Some(job) = state.jobs.get(&id) else { return Vec::new() };
@@ -19,8 +22,10 @@ pub fn queue_reasons(state: &State, id: JobId) -> Vec<String> {
     if let Some(why) = came_back {
         reasons.push(format!("Its last attempt did not count: {why}."));
     }
-    let ahead = cluster.queue.iter().take_while(|key| key.job != id).count();
-    if ahead > 0 {
+    let ahead = cluster.queue.iter().take_while(|key| key.job != id).take(AHEAD_COUNTED_MAX + 1).count();
+    if ahead > AHEAD_COUNTED_MAX {
+        reasons.push(format!("More than {AHEAD_COUNTED_MAX} jobs are ahead of it on compute '{}'.", cluster.name));
+    } else if ahead > 0 {
         reasons.push(format!("{ahead} {} ahead of it on compute '{}'.", jobs_are(ahead), cluster.name));
     }
     reasons.extend(node_reasons(state, cluster, job.need));

@@ -10,6 +10,8 @@ use tokio::sync::{oneshot, watch};
 
 use crate::clock;
 use crate::machine::Input;
+use crate::metrics::Metrics;
+use crate::trace::{SpanKind, Tracer};
 use crate::writer::Message;
 
 /// The answer to an accepted command: what it came to. Empty when it changed nothing.
@@ -40,6 +42,8 @@ pub(crate) struct Inner {
     pub(crate) changes: watch::Sender<u64>,
     pub(crate) reader: Reader,
     pub(crate) shutdown: watch::Sender<Option<Shutdown>>,
+    pub(crate) metrics: Metrics,
+    pub(crate) tracer: Tracer,
 }
 
 impl Handle {
@@ -63,7 +67,43 @@ impl Handle {
         command: Command,
         documents: Vec<Document>,
     ) -> Result<Accepted, Refusal> {
-        self.submit_later(actor, command, documents).await.unwrap_or_else(|_| Err(stopping()))
+        let span = self.inner.tracer.begin();
+        let answer = self.submit_later(actor, command, documents).await.unwrap_or_else(|_| Err(stopping()));
+        if let Some(span) = span {
+            self.trace(&span, &answer);
+        }
+        answer
+    }
+
+    /// From the question to the durable answer.
+    fn trace(&self, span: &crate::trace::Begun, answer: &Result<Accepted, Refusal>) {
+        let (mut attributes, mut error) = (Vec::new(), None);
+        match answer {
+            Ok(accepted) => {
+                let kinds: Vec<_> = accepted.events.iter().take(8).map(Event::kind).collect();
+                attributes.push(("neap.events", kinds.join(" ").as_str().into()));
+                for event in &accepted.events {
+                    if let Event::JobSubmitted(job) = event {
+                        self.inner.tracer.submitted(job.id, span.context());
+                    }
+                }
+            }
+            Err(refusal) => error = Some(refusal.code().name().to_owned()),
+        }
+        self.inner.tracer.end(span, "command", SpanKind::Internal, attributes, error);
+    }
+
+    pub fn metrics(&self) -> &Metrics {
+        &self.inner.metrics
+    }
+
+    pub fn tracer(&self) -> &Tracer {
+        &self.inner.tracer
+    }
+
+    /// Why nothing can be recorded, if so: the log is damaged, or the last writes failed.
+    pub fn ledger_closed(&self) -> Option<String> {
+        self.reader().read_only().map(str::to_owned).or_else(|| self.inner.metrics.ledger_closed())
     }
 
     /// The same, with the waiting left to the caller: commands are taken in the order of these calls.

@@ -8,24 +8,31 @@
 //!
 //! Nothing here decides anything: what may and what should happen is said by `neap_core`.
 
+pub mod alerts;
 pub mod clock;
 pub mod conversation;
 mod dispatch;
 pub mod errands;
 mod handle;
+pub mod instruments;
 pub mod leases;
 pub mod limits;
 mod machine;
+mod measured;
+pub mod metrics;
+mod observe;
 mod orders;
 pub mod repair;
 mod roster;
 mod session;
 mod sessions;
 mod start;
+pub mod trace;
 mod writer;
 
 pub use handle::{Accepted, Handle, Shutdown};
 pub use machine::{Input, Machine, Step};
+pub use metrics::Metrics;
 pub use orders::{AttemptOrders, OrderSettings};
 pub use roster::Roster;
 pub use sessions::{Gate, Sessions};

@@ -175,6 +175,9 @@ impl<R: AsyncRead + Unpin> Session<R> {
     }
 
     fn say(&self, message: &Down) -> Result<(), SessionError> {
+        if matches!(message, Down::LeaseRenewed { .. }) {
+            self.sessions.handle.inner.metrics.lease_renewals.inc();
+        }
         let mut frame = Vec::new();
         encode_message(message, &mut frame);
         self.frames.try_send(frame).map_err(|_| SessionError::Slow)

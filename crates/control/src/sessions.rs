@@ -106,7 +106,10 @@ impl Sessions {
             conversation: Conversation::new(serial, certified.map(NodeId)),
             pending: FuturesUnordered::new(),
         };
+        self.handle.inner.metrics.agent_sessions_opened.inc();
+        self.handle.inner.metrics.agent_sessions.inc();
         let ended = session.run().await;
+        self.handle.inner.metrics.agent_sessions.dec();
         let node = session.node();
         if let Some(node) = node {
             self.roster().leave(node, serial);

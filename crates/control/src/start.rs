@@ -17,8 +17,11 @@ use crate::dispatch::Dispatch;
 use crate::errands::Errands;
 use crate::handle::{Handle, Inner};
 use crate::machine::Machine;
+use crate::measured::Measured;
+use crate::metrics::Metrics;
 use crate::orders::{AttemptOrders, OrderSettings};
 use crate::sessions::{Gate, Sessions};
+use crate::trace::Tracer;
 use crate::writer::{Message, Writer};
 use crate::{clock, limits};
 
@@ -75,6 +78,8 @@ pub async fn start(opened: Opened, parts: ControlParts) -> Result<Control, Start
         changes: watch::Sender::new(opened.head.seq),
         reader: opened.ledger.reader(),
         shutdown: watch::Sender::new(None),
+        metrics: Metrics::default(),
+        tracer: Tracer::default(),
     });
     let handle = Handle { inner: inner.clone() };
     let orders =
@@ -82,7 +87,7 @@ pub async fn start(opened: Opened, parts: ControlParts) -> Result<Control, Start
     let sessions = Arc::new(Sessions::new(handle.clone(), parts.gate, parts.logs, orders));
     let dispatch = Dispatch {
         sessions: sessions.clone(),
-        provider: parts.provider,
+        provider: Arc::new(Measured { provider: parts.provider, inner: inner.clone() }),
         errands: Arc::new(Mutex::new(Errands::new(clock::steady()))),
         errands_changed: Arc::default(),
     };

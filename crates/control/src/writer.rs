@@ -10,10 +10,10 @@ use neap_core::{Millis, Refusal};
 use neap_ledger::{Error, Ledger};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::clock;
+use crate::clock::{self, Stopwatch};
 use crate::handle::{Inner, Ticket};
 use crate::limits;
-use crate::machine::{Input, Machine};
+use crate::machine::{Answers, Input, Machine};
 
 #[derive(Debug)]
 #[allow(
@@ -79,35 +79,52 @@ impl Writer {
 
     /// One batch. Returns when to wake.
     fn batch(&mut self, inputs: Vec<Input<Ticket>>) -> Option<Millis> {
-        let step = self.machine.step(inputs, clock::wall());
+        let mut step = self.machine.step(inputs, clock::wall());
         let wake_at = step.wake_at;
         if step.batch.entries.is_empty() {
-            answer(self.machine.commit(step).0);
+            let (answers, _) = self.machine.commit(step);
+            self.answer(answers);
             return wake_at;
         }
         neap_crash::point("before-commit");
+        let watch = Stopwatch::start();
         match self.ledger.append(step.now, &step.batch) {
             Ok(head) => {
+                let took_us = watch.elapsed_us();
                 neap_crash::point("after-commit-before-publish");
+                let before = self.machine.state().clone();
+                let entries = std::mem::take(&mut step.batch.entries);
                 let (answers, effects) = self.machine.commit(step);
                 self.inner.published.store(Arc::new(self.machine.state().clone()));
                 self.inner.changes.send_replace(head.seq);
                 neap_crash::point("after-publish-before-answer");
-                answer(answers);
+                self.answer(answers);
                 neap_crash::point("after-answer-before-effects");
                 if !effects.is_empty() {
                     let _ = self.effects.send(effects);
                 }
+                // After the answers: nobody waits for what is counted.
+                self.inner.metrics.committed(&before, &entries, took_us, &self.inner.tracer);
                 self.snapshot_if_due();
                 wake_at
             }
             Err(error) => {
                 tracing::error!(%error, "a batch could not be written; nothing of it happened");
+                self.inner.metrics.commit_failed(&error, clock::steady());
                 let refusal = refusal_of(&error);
-                answer(step.answers.into_iter().map(|(ticket, _)| (ticket, Err(refusal.clone()))).collect());
+                let refused = step.answers.into_iter().map(|(ticket, _)| (ticket, Err(refusal.clone())));
+                self.answer(refused.collect());
                 // What the plan wanted is wanted still.
                 Some(clock::wall().plus(limits::RETRY_COMMIT_MS))
             }
+        }
+    }
+
+    fn answer(&self, answers: Answers<Ticket>) {
+        for (ticket, answer) in answers {
+            self.inner.metrics.decided(answer.as_ref().err().map(Refusal::code));
+            // Whoever asked may have gone; what was decided stands.
+            let _ = ticket.send(answer);
         }
     }
 
@@ -129,13 +146,6 @@ impl Writer {
         if let Err(error) = written {
             tracing::warn!(%error, "the last snapshot could not be written; the next start replays more");
         }
-    }
-}
-
-fn answer(answers: Vec<(Ticket, Result<crate::Accepted, Refusal>)>) {
-    for (ticket, answer) in answers {
-        // Whoever asked may have gone; what was decided stands.
-        let _ = ticket.send(answer);
     }
 }
 

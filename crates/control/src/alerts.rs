@@ -1,0 +1,324 @@
+//! Which alerts fire, and what is still to be told: sans-IO. Readings and ended jobs come in, notices lie in the
+//! outbox until their delivery is confirmed.
+//!
+//! An alert fires once when its condition begins, and resolves once when the condition has been over for a while. The
+//! whole of it is a value that the driver writes to a file before it delivers anything: what has fired survives a
+//! restart, and a notice that was not delivered yet is delivered then. A crash between delivery and the next write
+//! can deliver the same notice again, with the same fingerprint and start, which receivers take for the same.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use neap_core::health::Figures;
+use neap_core::job::{Outcome, Status};
+use neap_core::{ClusterId, Millis};
+use serde::{Deserialize, Serialize};
+
+use crate::limits;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// The oldest job has waited this long.
+    pub queue_delay_ms: u64,
+    /// There have been more nodes than the minimum for this long.
+    pub above_min_ms: u64,
+    /// So many nodes in a row did not start.
+    pub provisioning_failures: u32,
+    /// After a failed job, so long without another, the alert resolves.
+    pub job_failure_quiet_ms: u64,
+    /// A condition must be over for this long before its alert resolves.
+    pub resolve_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Kind {
+    JobFailure,
+    QueueDelay,
+    UnusableNodes,
+    ProvisioningFailed,
+    AboveMinimum,
+    LedgerClosed,
+    InvariantViolated,
+}
+
+impl Kind {
+    /// The `alertname`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::JobFailure => "NeapJobFailure",
+            Self::QueueDelay => "NeapQueueDelay",
+            Self::UnusableNodes => "NeapUnusableNodes",
+            Self::ProvisioningFailed => "NeapProvisioningFailed",
+            Self::AboveMinimum => "NeapAboveMinimum",
+            Self::LedgerClosed => "NeapLedgerClosed",
+            Self::InvariantViolated => "NeapInvariantViolated",
+        }
+    }
+
+    const fn severity(self) -> &'static str {
+        match self {
+            Self::LedgerClosed | Self::InvariantViolated => "critical",
+            Self::JobFailure | Self::QueueDelay | Self::UnusableNodes | Self::ProvisioningFailed => "warning",
+            Self::AboveMinimum => "info",
+        }
+    }
+}
+
+/// What an alert is about: a cluster, or the server where there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Key {
+    pub kind: Kind,
+    pub cluster: Option<ClusterId>,
+}
+
+/// A cluster as the rules look at it.
+#[derive(Clone, Debug)]
+pub struct ClusterReading {
+    pub id: ClusterId,
+    pub workspace: String,
+    pub name: String,
+    /// Its `owner` tag.
+    pub owner: Option<String>,
+    pub figures: Figures,
+    pub last_boot_reason: Option<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Reading {
+    pub now: Millis,
+    pub clusters: Vec<ClusterReading>,
+    pub ledger_closed: Option<String>,
+    pub violations: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NoticeStatus {
+    Firing,
+    Resolved,
+}
+
+/// One thing to tell, whole: what it is about may be gone when it is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    pub number: u64,
+    pub status: NoticeStatus,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    pub starts_at: Millis,
+    pub ends_at: Option<Millis>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Firing {
+    starts_at: Millis,
+    /// Since when its condition is over.
+    clear_since: Option<Millis>,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct FailedJob {
+    at: Millis,
+    summary: String,
+}
+
+/// Everything that is remembered. It is what the file holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alerts {
+    /// Events up to here have been looked at.
+    pub seen_seq: u64,
+    #[serde(with = "pairs")]
+    firing: BTreeMap<Key, Firing>,
+    /// Since when clusters have had more nodes than their minimum.
+    #[serde(with = "pairs")]
+    above_min_since: BTreeMap<ClusterId, Millis>,
+    /// The last failed job of a cluster, until another completes or it has been quiet for long.
+    #[serde(with = "pairs")]
+    failed_jobs: BTreeMap<ClusterId, FailedJob>,
+    outbox: VecDeque<Notice>,
+    next_number: u64,
+    /// Notices that no receiver took in time and that made room for newer ones.
+    pub dropped: u64,
+}
+
+impl Alerts {
+    pub fn firing(&self) -> impl Iterator<Item = Key> + '_ {
+        self.firing.keys().copied()
+    }
+
+    /// A job has ended. A completed one ends the cluster's trouble with failed ones.
+    pub fn job_ended(&mut self, cluster: ClusterId, name: &str, outcome: &Outcome, at: Millis) {
+        match (outcome.status, &outcome.failure) {
+            (Status::Completed, _) => {
+                self.failed_jobs.remove(&cluster);
+            }
+            (Status::Failed, failure) => {
+                let why = failure.as_ref().map_or_else(String::new, |f| {
+                    format!(" ({}): {} {}", f.class.word(), f.message, f.next_step)
+                });
+                let summary = format!("Job '{name}' failed{why}");
+                self.failed_jobs.insert(cluster, FailedJob { at, summary });
+            }
+            _ => {}
+        }
+    }
+
+    /// Looks at everything. True if something fired, resolved, or must be remembered.
+    pub fn evaluate(&mut self, rules: Rules, reading: &Reading) -> bool {
+        let before = (self.next_number, self.above_min_since.len(), self.failed_jobs.len());
+        let now = reading.now;
+        self.failed_jobs.retain(|cluster, failed| {
+            now.since(failed.at) < rules.job_failure_quiet_ms
+                && reading.clusters.iter().any(|c| c.id == *cluster)
+        });
+        let mut holds: BTreeMap<Key, String> = BTreeMap::new();
+        for cluster in &reading.clusters {
+            self.look_at(rules, cluster, now, &mut holds);
+        }
+        self.above_min_since.retain(|cluster, _| reading.clusters.iter().any(|c| c.id == *cluster));
+        let server = |kind| Key { kind, cluster: None };
+        if let Some(why) = &reading.ledger_closed {
+            holds.insert(server(Kind::LedgerClosed), format!("Nothing can be recorded: {why}."));
+        }
+        if reading.violations > 0 {
+            let summary = format!("{} broken invariants; see the server's log.", reading.violations);
+            holds.insert(server(Kind::InvariantViolated), summary);
+        }
+        self.resolve(rules, &holds, reading);
+        for (key, summary) in holds {
+            self.fire(key, summary, reading);
+        }
+        before != (self.next_number, self.above_min_since.len(), self.failed_jobs.len())
+    }
+
+    fn look_at(
+        &mut self,
+        rules: Rules,
+        cluster: &ClusterReading,
+        now: Millis,
+        holds: &mut BTreeMap<Key, String>,
+    ) {
+        let figures = &cluster.figures;
+        let mut hold = |kind, summary: String| {
+            holds.insert(Key { kind, cluster: Some(cluster.id) }, summary);
+        };
+        if let Some(failed) = self.failed_jobs.get(&cluster.id) {
+            hold(Kind::JobFailure, failed.summary.clone());
+        }
+        if figures.queued > 0 && figures.oldest_wait_ms >= rules.queue_delay_ms {
+            let (waiting, seconds) = (figures.queued, figures.oldest_wait_ms / 1000);
+            hold(Kind::QueueDelay, format!("{waiting} jobs wait, the oldest for {seconds} s."));
+        }
+        let why =
+            cluster.last_boot_reason.as_ref().map_or_else(String::new, |why| format!(" The last: {why}."));
+        let unusable = figures.in_state("unusable");
+        if unusable > 0 {
+            hold(Kind::UnusableNodes, format!("{unusable} nodes are unusable.{why}"));
+        }
+        if figures.boot_failures >= rules.provisioning_failures {
+            let failures = figures.boot_failures;
+            hold(Kind::ProvisioningFailed, format!("{failures} nodes in a row did not start.{why}"));
+        }
+        if figures.live > figures.min {
+            let since = *self.above_min_since.entry(cluster.id).or_insert(now);
+            if now.since(since) >= rules.above_min_ms {
+                let (live, min, seconds) = (figures.live, figures.min, now.since(since) / 1000);
+                let summary = format!("{live} nodes for {seconds} s; the minimum is {min}.");
+                hold(Kind::AboveMinimum, summary);
+            }
+        } else {
+            self.above_min_since.remove(&cluster.id);
+        }
+    }
+
+    fn fire(&mut self, key: Key, summary: String, reading: &Reading) {
+        if let Some(firing) = self.firing.get_mut(&key) {
+            firing.clear_since = None;
+            return;
+        }
+        let mut labels = BTreeMap::from([
+            ("alertname".to_owned(), key.kind.name().to_owned()),
+            ("severity".to_owned(), key.kind.severity().to_owned()),
+        ]);
+        if let Some(cluster) = reading.clusters.iter().find(|c| Some(c.id) == key.cluster) {
+            labels.insert("workspace".into(), cluster.workspace.clone());
+            labels.insert("cluster".into(), cluster.name.clone());
+            labels.extend(cluster.owner.clone().map(|owner| ("owner".to_owned(), owner)));
+        }
+        let annotations = BTreeMap::from([("summary".to_owned(), summary)]);
+        let firing = Firing { starts_at: reading.now, clear_since: None, labels, annotations };
+        self.tell(NoticeStatus::Firing, &firing, None);
+        self.firing.insert(key, firing);
+    }
+
+    fn resolve(&mut self, rules: Rules, holds: &BTreeMap<Key, String>, reading: &Reading) {
+        let now = reading.now;
+        let mut over = Vec::new();
+        for (key, firing) in &mut self.firing {
+            if holds.contains_key(key) {
+                continue;
+            }
+            let since = *firing.clear_since.get_or_insert(now);
+            let gone = key.cluster.is_some_and(|id| !reading.clusters.iter().any(|c| c.id == id));
+            if gone || now.since(since) >= rules.resolve_ms {
+                over.push(*key);
+            }
+        }
+        for key in over {
+            if let Some(firing) = self.firing.remove(&key) {
+                self.tell(NoticeStatus::Resolved, &firing, Some(now));
+            }
+        }
+    }
+
+    fn tell(&mut self, status: NoticeStatus, firing: &Firing, ends_at: Option<Millis>) {
+        let notice = Notice {
+            number: self.next_number,
+            status,
+            labels: firing.labels.clone(),
+            annotations: firing.annotations.clone(),
+            starts_at: firing.starts_at,
+            ends_at,
+        };
+        self.next_number += 1;
+        self.outbox.push_back(notice);
+        if self.outbox.len() > limits::NOTICES_MAX {
+            self.outbox.pop_front();
+            self.dropped += 1;
+        }
+    }
+
+    /// What to deliver next: always the oldest.
+    pub fn next_notice(&self) -> Option<&Notice> {
+        self.outbox.front()
+    }
+
+    pub fn delivered(&mut self, number: u64) {
+        self.outbox.retain(|notice| notice.number != number);
+    }
+}
+
+/// Maps whose keys are not text, as lists of pairs: JSON has no other way.
+mod pairs {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<K: Serialize, V: Serialize, S: Serializer>(
+        map: &BTreeMap<K, V>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(map)
+    }
+
+    pub fn deserialize<'de, K: Deserialize<'de> + Ord, V: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<BTreeMap<K, V>, D::Error> {
+        Ok(Vec::<(K, V)>::deserialize(deserializer)?.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+#[path = "alerts_tests.rs"]
+mod tests;

@@ -1,0 +1,151 @@
+//! Each alert through its life: it fires once, holds, resolves once, and survives a restart.
+
+use super::*;
+use neap_core::health::NodeCount;
+use neap_core::job::Class;
+
+const RULES: Rules = Rules {
+    queue_delay_ms: 10_000,
+    above_min_ms: 60_000,
+    provisioning_failures: 3,
+    job_failure_quiet_ms: 100_000,
+    resolve_ms: 5_000,
+};
+
+fn cluster(change: impl FnOnce(&mut Figures)) -> ClusterReading {
+    let mut figures = Figures::default();
+    change(&mut figures);
+    ClusterReading {
+        id: ClusterId(1),
+        workspace: "default".into(),
+        name: "cpu".into(),
+        owner: Some("ada@example.com".into()),
+        figures,
+        last_boot_reason: Some("no room".into()),
+    }
+}
+
+fn at(now: u64, cluster: ClusterReading) -> Reading {
+    Reading { now: Millis(now), clusters: vec![cluster], ..Reading::default() }
+}
+
+/// What was told since the last time, as words.
+fn told(alerts: &mut Alerts) -> Vec<String> {
+    let mut out = Vec::new();
+    while let Some(notice) = alerts.next_notice().cloned() {
+        out.push(format!("{:?} {}", notice.status, notice.labels["alertname"]));
+        alerts.delivered(notice.number);
+    }
+    out
+}
+
+fn through_its_life(name: &str, ill: impl Fn(&mut Figures) + Copy) {
+    let mut alerts = Alerts::default();
+    assert!(!alerts.evaluate(RULES, &at(0, cluster(|_| ()))), "all is well");
+    for now in [1_000, 61_000, 62_000] {
+        alerts.evaluate(RULES, &at(now, cluster(ill)));
+    }
+    assert_eq!(told(&mut alerts), [format!("Firing {name}")]);
+    alerts.evaluate(RULES, &at(63_000, cluster(|_| ())));
+    alerts.evaluate(RULES, &at(67_999, cluster(|_| ())));
+    assert_eq!(told(&mut alerts), [""; 0], "it may come back");
+    alerts.evaluate(RULES, &at(68_000, cluster(|_| ())));
+    alerts.evaluate(RULES, &at(69_000, cluster(|_| ())));
+    assert_eq!(told(&mut alerts), [format!("Resolved {name}")]);
+}
+
+#[test]
+fn each_condition_fires_once_and_resolves_once() {
+    through_its_life("NeapQueueDelay", |f| (f.queued, f.oldest_wait_ms) = (1, 10_000));
+    through_its_life("NeapUnusableNodes", |f| {
+        f.nodes.insert("unusable", NodeCount { nodes: 1, ..NodeCount::default() });
+    });
+    through_its_life("NeapProvisioningFailed", |f| f.boot_failures = 3);
+    through_its_life("NeapAboveMinimum", |f| (f.live, f.min) = (2, 1));
+}
+
+#[test]
+fn the_owner_is_named_and_a_fingerprint_has_what_it_needs() {
+    let mut alerts = Alerts::default();
+    alerts.evaluate(RULES, &at(1, cluster(|f| f.boot_failures = 4)));
+    let notice = alerts.next_notice().unwrap();
+    let labels: Vec<_> = notice.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    assert_eq!(
+        labels,
+        [
+            "alertname=NeapProvisioningFailed",
+            "cluster=cpu",
+            "owner=ada@example.com",
+            "severity=warning",
+            "workspace=default"
+        ]
+    );
+    assert_eq!(notice.annotations["summary"], "4 nodes in a row did not start. The last: no room.");
+}
+
+#[test]
+fn a_failed_job_is_told_once_until_one_completes_or_it_is_quiet() {
+    let well = || cluster(|_| ());
+    let failed = Outcome::failed(Class::UserCode, "UserError", "exit code 3.", "Read its log.");
+    let mut alerts = Alerts::default();
+    for now in 1..4 {
+        alerts.job_ended(ClusterId(1), "train", &failed, Millis(now));
+        alerts.evaluate(RULES, &at(now, well()));
+    }
+    let summary = alerts.next_notice().unwrap().annotations["summary"].clone();
+    assert_eq!(summary, "Job 'train' failed (user code): exit code 3. Read its log.");
+    assert_eq!(told(&mut alerts), ["Firing NeapJobFailure"]);
+    alerts.job_ended(ClusterId(1), "again", &Outcome::completed(), Millis(10));
+    alerts.evaluate(RULES, &at(10, well()));
+    alerts.evaluate(RULES, &at(5_010, well()));
+    assert_eq!(told(&mut alerts), ["Resolved NeapJobFailure"]);
+    alerts.job_ended(ClusterId(1), "train", &failed, Millis(6_000));
+    alerts.evaluate(RULES, &at(6_000, well()));
+    alerts.evaluate(RULES, &at(106_000, well()));
+    alerts.evaluate(RULES, &at(111_000, well()));
+    assert_eq!(told(&mut alerts), ["Firing NeapJobFailure", "Resolved NeapJobFailure"]);
+}
+
+#[test]
+fn a_restart_fires_nothing_twice_and_delivers_what_is_owed() {
+    let ill = || cluster(|f| f.boot_failures = 3);
+    let mut alerts = Alerts::default();
+    alerts.evaluate(RULES, &at(1, ill()));
+    let restart =
+        |alerts: &Alerts| -> Alerts { serde_json::from_slice(&serde_json::to_vec(alerts).unwrap()).unwrap() };
+    let mut alerts = restart(&alerts);
+    assert!(!alerts.evaluate(RULES, &at(2, ill())));
+    assert_eq!(told(&mut alerts), ["Firing NeapProvisioningFailed"], "it had not been delivered");
+    let mut alerts = restart(&alerts);
+    alerts.evaluate(RULES, &at(3, ill()));
+    assert_eq!(told(&mut alerts), [""; 0], "it had been");
+}
+
+#[test]
+fn a_deleted_clusters_alerts_resolve_at_once() {
+    let mut alerts = Alerts::default();
+    alerts.evaluate(RULES, &at(1, cluster(|f| f.boot_failures = 3)));
+    alerts.evaluate(RULES, &Reading { now: Millis(2), ..Reading::default() });
+    assert_eq!(told(&mut alerts), ["Firing NeapProvisioningFailed", "Resolved NeapProvisioningFailed"]);
+    assert_eq!(alerts.firing().count(), 0);
+}
+
+#[test]
+fn the_server_has_alerts_of_its_own() {
+    let mut alerts = Alerts::default();
+    let reading =
+        Reading { ledger_closed: Some("the disk is full".into()), violations: 2, ..Reading::default() };
+    alerts.evaluate(RULES, &reading);
+    assert_eq!(told(&mut alerts), ["Firing NeapLedgerClosed", "Firing NeapInvariantViolated"]);
+}
+
+#[test]
+fn the_outbox_is_bounded() {
+    let mut alerts = Alerts::default();
+    let rules = Rules { resolve_ms: 0, ..RULES };
+    for now in 0..limits::NOTICES_MAX as u64 + 10 {
+        alerts.evaluate(rules, &at(now, cluster(|f| f.boot_failures = if now % 2 == 0 { 3 } else { 0 })));
+    }
+    assert_eq!((alerts.outbox.len(), alerts.dropped), (limits::NOTICES_MAX, 10));
+    assert_eq!(alerts.next_notice().map(|n| n.number), Some(10));
+}

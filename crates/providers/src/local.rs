@@ -161,7 +161,13 @@ fn launch(settings: &LocalSettings, order: &NodeOrder) -> Result<Detached, Error
     if let Some(running) = recorded_agent(&folder).filter(|process| neap_sandbox::is_alive(*process)) {
         return Ok(running);
     }
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(files("making the folder"))?;
+    match fs::DirBuilder::new().mode(0o700).create(&folder) {
+        Ok(()) => {}
+        // It was tried before. A server that died between starting an agent and writing down which process it is has
+        // left one that nobody knows, and a node must not have two.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => fence(settings, node)?,
+        Err(source) => return Err(files("making the folder")(source)),
+    }
     let given = order.nominal.min(settings.machine);
     let config = NodeConfig {
         node: node.0,

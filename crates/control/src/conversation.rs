@@ -9,6 +9,7 @@ use neap_core::command::{AttemptNews, Report as CoreReport};
 use neap_core::effects::{self, Effect};
 use neap_core::job::{Class, Exit as CoreExit};
 use neap_core::node::NodeState;
+use neap_core::planted::{self, Bug};
 use neap_core::problem::Code;
 use neap_core::{AttemptId, Capacity, JobId, Millis, NodeId, Refusal, State};
 use neap_protocol::{
@@ -228,7 +229,7 @@ impl Conversation {
                 };
                 view.roster.heard(node, view.state, view.now);
                 // Asked of the state each time, so that a report of silence that was overtaken is put right.
-                if record.silent {
+                if record.silent && !planted::is(Bug::NodeHeardLost) {
                     out.push(Output::Report { report: CoreReport::NodeHeard { node }, ticket: None });
                 }
                 out.push(Output::Say(Down::LeaseRenewed { sent_boot_ms }));
@@ -288,7 +289,8 @@ fn reconcile(node: NodeId, state: &State, has: &BTreeSet<AttemptId>, out: &mut V
     if record.state == NodeState::Ready {
         for effect in effects::of_nodes(state, &BTreeSet::from([node])) {
             match &effect {
-                Effect::StartAttempt { attempt, .. } if has.contains(attempt) => {}
+                Effect::StartAttempt { attempt, .. }
+                    if has.contains(attempt) && !planted::is(Bug::DuplicateStart) => {}
                 _ => out.push(Output::Order(effect)),
             }
         }

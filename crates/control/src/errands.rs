@@ -9,6 +9,7 @@ use std::sync::Arc;
 use neap_core::command::Report;
 use neap_core::effects::Effect;
 use neap_core::node::NodeState;
+use neap_core::planted::{self, Bug};
 use neap_core::{Millis, NodeId, State};
 use neap_providers::Found;
 
@@ -112,7 +113,7 @@ impl Errands {
                 if why != Why::NotListed {
                     self.owed.insert(node, now.plus(limits::RETRY_REMOVE_MS));
                 }
-                if why == Why::LeaseEnded {
+                if why == Why::LeaseEnded || planted::is(Bug::FailedFenceCounts) {
                     out.push(Output::Report(Report::NodeGone { node, reason }));
                 }
             }
@@ -143,6 +144,7 @@ impl Errands {
     pub fn found(&mut self, found: &[Found], state: &State, out: &mut Vec<Output>) {
         for repair in repair::repair(state, found) {
             match repair {
+                Repair::RemoveUnknown { .. } if planted::is(Bug::NoOrphanSweep) => {}
                 Repair::RemoveUnknown { node } => {
                     tracing::warn!(%node, "a node nobody knows is removed");
                     self.remove(node, "nobody knows it".into(), Why::Unwanted, out);
@@ -181,7 +183,9 @@ impl Errands {
         }
         if now >= self.sweep_at {
             self.sweep_at = now.plus(limits::SWEEP_MS);
-            out.push(Output::List);
+            if !planted::is(Bug::NoOrphanSweep) {
+                out.push(Output::List);
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use neap_core::effects::Effect;
 use neap_core::job::Phase;
 use neap_core::node::NodeState;
+use neap_core::planted::{self, Bug};
 use neap_core::{AttemptId, Millis, NodeId, State};
 
 use crate::leases::{Due, Leases, Patience};
@@ -41,6 +42,9 @@ impl<L> Default for Roster<L> {
 impl<L: Clone> Roster<L> {
     /// After a start every lease counts as granted now.
     pub fn grant_all(&mut self, state: &State, now: Millis) {
+        if planted::is(Bug::RestartForgetsLeases) {
+            return;
+        }
         for node in state.nodes.values().filter(|n| n.state == NodeState::Ready) {
             self.heard(node.id, state, now);
         }
@@ -67,7 +71,8 @@ impl<L: Clone> Roster<L> {
 
     /// A node introduces itself over the connection with this serial. False if a later one has taken its place.
     pub(crate) fn enter(&mut self, node: NodeId, serial: u64, link: L) -> bool {
-        if self.newest.get(&node).is_some_and(|newest| *newest > serial) {
+        let older = self.newest.get(&node).is_some_and(|newest| *newest > serial);
+        if older && !planted::is(Bug::OlderConnectionWins) {
             return false;
         }
         self.newest.insert(node, serial);

@@ -9,6 +9,7 @@ use crate::event::{self, Event};
 use crate::ids::{AttemptId, ClusterId, JobId, NameFingerprint, NodeId};
 use crate::job::{Attempt, Cancel, Job, JobState, Need, Phase, Stop};
 use crate::node::{Node, NodeState};
+use crate::planted::{self, Bug};
 use crate::state::{Group, GroupKey, State, Timer, Workspace, WorkspaceKey};
 use crate::units::{Capacity, Millis};
 
@@ -463,8 +464,14 @@ fn job_requeued(state: &mut State, at: Millis, e: &event::JobRequeued) {
     let Some(job) = state.jobs.get_mut(&e.id).map(Arc::make_mut) else { return };
     job.attempts_lost += u32::from(e.lost);
     job.attempts_unprepared += u32::from(e.unprepared);
+    if planted::is(Bug::RequeueLosesPlace) {
+        job.priority = 0;
+    }
     job.state = JobState::Queued { since: at, reason: Some(e.reason.clone()) };
     let (key, cluster) = (queue_key(job), job.cluster);
+    if planted::is(Bug::DrainLosesJobs) && state.draining.is_some() {
+        return;
+    }
     with_cluster(state, cluster, |cluster| {
         cluster.queue.insert(key);
     });
@@ -474,6 +481,9 @@ fn job_ended(state: &mut State, at: Millis, id: JobId) {
     release(state, at, id);
     let Some(job) = state.jobs.remove(&id) else { return };
     let key = queue_key(&job);
+    if planted::is(Bug::NameForgotten) {
+        state.job_names.remove(&(job.workspace, NameFingerprint::of(&job.name)));
+    }
     with_cluster(state, job.cluster, |cluster| {
         cluster.queue.remove(&key);
     });
@@ -495,7 +505,9 @@ fn release(state: &mut State, at: Millis, id: JobId) {
             Need::Share(share) => node.used = node.used.minus(share),
         }
         if node.attempts.is_empty() && matches!(node.state, NodeState::Ready) {
-            node.since = at;
+            if !planted::is(Bug::IdleTimerNotReset) {
+                node.since = at;
+            }
             node.reason = "idle".into();
         }
     });
@@ -516,7 +528,9 @@ fn with_job(state: &mut State, id: JobId, change: impl FnOnce(&mut Job)) {
     if let Some(job) = state.jobs.get_mut(&id) {
         change(Arc::make_mut(job));
     }
-    if let Some(at) = state.jobs.get(&id).and_then(|job| job_timer(job)) {
+    if let Some(at) = state.jobs.get(&id).and_then(|job| job_timer(job))
+        && !planted::is(Bug::TimerMissing)
+    {
         state.timers.insert((at, Timer::Job(id)));
     }
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use crate::apply::apply;
 use crate::event::Event;
 use crate::ids::{ClusterId, JobId, NodeId, WorkspaceId};
+use crate::planted::{self, Bug};
 use crate::state::State;
 use crate::units::Millis;
 
@@ -78,7 +79,9 @@ impl Draft {
             Event::NodeGone(e) => {
                 self.node(e.id);
                 // Room came free: whoever waits for it looks again.
-                self.touched.clusters.extend(self.state.waiting_for_room.iter());
+                if !planted::is(Bug::RoomNotReturned) {
+                    self.touched.clusters.extend(self.state.waiting_for_room.iter());
+                }
             }
             Event::JobSubmitted(e) => {
                 self.touched.jobs.insert(e.id);

@@ -25,6 +25,7 @@ pub mod limits;
 pub mod names;
 pub mod node;
 pub mod plan;
+pub mod planted;
 pub mod problem;
 pub mod settings;
 pub mod state;

@@ -12,6 +12,7 @@ use crate::ids::{AttemptId, NodeId};
 use crate::job::{Job, Phase, StopReason};
 use crate::limits;
 use crate::node::{Node, NodeState};
+use crate::planted::{self, Bug};
 use crate::problem::{Code, Refusal};
 use crate::state::State;
 use crate::units::Millis;
@@ -156,10 +157,19 @@ fn attempt_report(
     news: AttemptNews,
     now: Millis,
 ) -> Result<Vec<Event>, Refusal> {
-    let Some(job) = state.jobs.get(&id.job) else { return Ok(Vec::new()) };
-    let Some(attempt) = job.attempt().filter(|a| a.number == id.number && a.node == node) else {
+    let Some(job) = state.jobs.get(&id.job) else {
+        if planted::is(Bug::ReportAcceptedTwice) && matches!(news, AttemptNews::Ended { .. }) {
+            let outcome = crate::job::Outcome::completed();
+            return Ok(vec![
+                JobEnded { id: id.job, attempt: Some(id.number), exit: None, outcome }.into(),
+            ]);
+        }
         return Ok(Vec::new());
     };
+    let its_own = |a: &&crate::job::Attempt| {
+        (a.number == id.number && a.node == node) || planted::is(Bug::StaleAttemptAccepted)
+    };
+    let Some(attempt) = job.attempt().filter(its_own) else { return Ok(Vec::new()) };
     if number <= attempt.last_report {
         return Ok(Vec::new());
     }

@@ -7,6 +7,7 @@ use crate::ids::{JobId, NodeId};
 use crate::job::StopReason;
 use crate::node::NodeState;
 use crate::plan::Dirty;
+use crate::planted::{self, Bug};
 use crate::state::Timer;
 use crate::units::Millis;
 
@@ -21,6 +22,7 @@ pub fn expire(draft: &mut Draft, dirty: &mut Dirty, now: Millis) {
         match timer {
             Timer::Node(id) => node_due(draft, dirty, id, now),
             Timer::Job(id) => job_due(draft, id, now),
+            Timer::Cluster(_) if planted::is(Bug::BackoffNeverEnds) => {}
             Timer::Cluster(id) => {
                 dirty.clusters.insert(id);
             }

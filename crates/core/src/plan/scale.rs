@@ -11,6 +11,7 @@ use crate::draft::Draft;
 use crate::event::{ClusterTarget, NodeLeaving, NodeRequested};
 use crate::ids::ClusterId;
 use crate::job::Need;
+use crate::planted::{self, Bug};
 use crate::state::State;
 use crate::units::{Capacity, Millis};
 
@@ -26,7 +27,11 @@ pub fn scale(draft: &mut Draft, id: ClusterId, now: Millis) {
     // A node that nobody hears of serves nobody, but it still counts against the maximum.
     let serving = cluster.live - cluster.unheard;
     if serving < desired {
-        let gap = (desired - serving).min(cluster.scale.max.saturating_sub(cluster.live));
+        let gap = if planted::is(Bug::MaxIgnored) {
+            desired - serving
+        } else {
+            (desired - serving).min(cluster.scale.max.saturating_sub(cluster.live))
+        };
         grow(draft, &cluster, gap, now, &mut cuts);
     }
     shrink(draft, id, desired, now);
@@ -117,7 +122,7 @@ fn shrink(draft: &mut Draft, id: ClusterId, desired: u32, now: Millis) {
     let mut spare: Vec<_> = draft
         .state
         .nodes_of(&cluster)
-        .filter(|node| node.is_live() && node.attempts.is_empty())
+        .filter(|node| node.is_live() && (node.attempts.is_empty() || planted::is(Bug::BusyNodeRemoved)))
         .cloned()
         .collect();
     spare.sort_by_key(|node| (!node.silent, node.id));

@@ -1,0 +1,73 @@
+//! Known bugs that a test can switch on, one at a time and for its own thread, to see that the simulator finds them.
+//!
+//! Without the feature `planted-bugs` the question is always answered no, at compile time: no build that serves has
+//! any of this in it.
+
+macro_rules! bugs {
+    ($($(#[$doc:meta])* $name:ident $word:literal;)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Bug { $($(#[$doc])* $name,)* }
+
+        impl Bug {
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            pub const fn word(self) -> &'static str {
+                match self { $(Self::$name => $word,)* }
+            }
+        }
+    };
+}
+
+bugs! {
+    AcknowledgeBeforeCommit "acknowledge-before-commit";
+    ReportAcknowledgedBeforeCommit "report-acknowledged-before-commit";
+    FailedCommitKept "failed-commit-kept";
+    ChainNotAdvanced "chain-not-advanced";
+    SnapshotTooNew "snapshot-too-new";
+    RequeueOnSilence "requeue-on-silence";
+    FailedFenceCounts "failed-fence-counts";
+    NoOrphanSweep "no-orphan-sweep";
+    LeaseFromReceipt "lease-from-receipt";
+    LeaseNeverEnds "lease-never-ends";
+    RestartForgetsLeases "restart-forgets-leases";
+    SupervisorIgnoresLease "supervisor-ignores-lease";
+    AgentIgnoresLease "agent-ignores-lease";
+    OlderConnectionWins "older-connection-wins";
+    NodeHeardLost "node-heard-lost";
+    ForgetIgnored "forget-ignored";
+    DuplicateStart "duplicate-start";
+    ReportAcceptedTwice "report-accepted-twice";
+    StaleAttemptAccepted "stale-attempt-accepted";
+    RequeueLosesPlace "requeue-loses-place";
+    NameForgotten "name-forgotten";
+    IdleTimerNotReset "idle-timer-not-reset";
+    BusyNodeRemoved "busy-node-removed";
+    MaxIgnored "max-ignored";
+    CancelLost "cancel-lost";
+    DrainLosesJobs "drain-loses-jobs";
+    TimerMissing "timer-missing";
+    BackoffNeverEnds "backoff-never-ends";
+    RoomNotReturned "room-not-returned";
+    ClusterDeletedEarly "cluster-deleted-early";
+}
+
+#[cfg(feature = "planted-bugs")]
+thread_local! {
+    static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+}
+
+/// Plants a bug on this thread, or none.
+#[cfg(feature = "planted-bugs")]
+pub fn plant(bug: Option<Bug>) {
+    PLANTED.set(bug);
+}
+
+#[cfg(feature = "planted-bugs")]
+pub fn is(bug: Bug) -> bool {
+    PLANTED.get() == Some(bug)
+}
+
+#[cfg(not(feature = "planted-bugs"))]
+pub const fn is(_: Bug) -> bool {
+    false
+}

@@ -143,6 +143,11 @@ pub struct Alerts {
 }
 
 impl Alerts {
+    /// Knows nothing yet, and is not interested in what happened before this event.
+    pub fn from_here(seen_seq: u64) -> Self {
+        Self { seen_seq, ..Self::default() }
+    }
+
     pub fn firing(&self) -> impl Iterator<Item = Key> + '_ {
         self.firing.keys().copied()
     }

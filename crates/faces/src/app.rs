@@ -36,6 +36,16 @@ pub struct ServerFacts {
     pub node_logs: PathBuf,
 }
 
+/// How the server is watched.
+#[derive(Clone, Debug, Default)]
+pub struct Observability {
+    /// Anyone may read `/metrics`.
+    pub metrics_open: bool,
+    /// Opens `/metrics` and nothing else.
+    pub metrics_token: Option<Arc<neap_identity::IdentitySecret>>,
+    pub thresholds: neap_core::health::Thresholds,
+}
+
 #[derive(Clone, Debug)]
 pub struct App {
     pub control: Handle,
@@ -50,6 +60,7 @@ pub struct App {
     pub base_url: String,
     pub installation: Arc<Installation>,
     pub server: Arc<ServerFacts>,
+    pub observability: Arc<Observability>,
     pub memory: Arc<Memory>,
 }
 

@@ -13,13 +13,14 @@ mod durations;
 mod fields;
 pub mod history;
 mod limits;
+mod metrics;
 pub mod neap;
 mod reply;
 mod routes;
 pub mod tokens;
 mod workspace_files;
 
-pub use app::{App, Installation, ServerFacts};
+pub use app::{App, Installation, Observability, ServerFacts};
 pub use arm::errors::refuse;
 pub use ask::Caller;
 pub use routes::router;

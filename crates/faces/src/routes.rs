@@ -9,17 +9,21 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
+use neap_control::clock::Stopwatch;
+use neap_control::trace::SpanKind;
 use neap_core::{Code, Refusal};
 use tower::ServiceExt;
+use tracing::Instrument;
 
 use crate::app::App;
 use crate::ask::{self, Ask, Caller, Query};
-use crate::{arm, audience, history, limits, neap, reply};
+use crate::metrics::http::{self, HttpMetrics};
+use crate::{arm, audience, history, limits, metrics, neap, reply};
 
-#[derive(Clone)]
 struct Entrance {
     app: App,
     others: Router,
+    http: HttpMetrics,
 }
 
 /// Every face of this server on one router.
@@ -32,12 +36,11 @@ pub fn router(app: App) -> Router {
     }
     let others =
         Router::new().merge(crate::tokens::router(app.clone())).merge(crate::blob::router(app.clone()));
-    Router::new().fallback(enter).with_state(Arc::new(Entrance { app, others }))
+    Router::new().fallback(enter).with_state(Arc::new(Entrance { app, others, http: HttpMetrics::default() }))
 }
 
 async fn enter(State(entrance): State<Arc<Entrance>>, request: Request) -> Response {
     let app = &entrance.app;
-    let began = app.now();
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
     let client_id = header_text(request.headers(), "x-ms-client-request-id");
@@ -45,10 +48,37 @@ async fn enter(State(entrance): State<Arc<Entrance>>, request: Request) -> Respo
     let request_id =
         neap_identity::random_guid().unwrap_or_else(|_| String::from("00000000-0000-4000-8000-000000000000"));
 
-    let mut response = route(&entrance, request).await;
+    let correlation = correlation.as_deref().unwrap_or(&request_id);
+    let face = http::face_word(&path);
+    let watch = Stopwatch::start();
+    let tracer = app.control.tracer();
+    let trace = tracer.begin_under(header_text(request.headers(), "traceparent").as_deref());
+    // Every line that is logged on behalf of this request names it.
+    let named =
+        tracing::info_span!(target: "neap::request", "request", request_id, correlation_id = correlation);
+    entrance.http.in_flight.inc();
+    let routed = route(&entrance, request).instrument(named);
+    let mut response = match &trace {
+        Some(trace) => trace.around(routed).await,
+        None => routed.await,
+    };
+    entrance.http.in_flight.dec();
+    let status = response.status().as_u16();
+    entrance.http.answered(face, method.as_str(), status, watch.elapsed_us());
+    if let Some(trace) = &trace {
+        let attributes = vec![
+            ("http.request.method", method.as_str().into()),
+            ("url.path", path.as_str().into()),
+            ("http.response.status_code", u64::from(status).into()),
+            ("neap.face", face.into()),
+            ("neap.request_id", request_id.as_str().into()),
+        ];
+        let error = (status >= 500).then(|| status.to_string());
+        tracer.end(trace, &format!("{method} {face}"), SpanKind::Server, attributes, error);
+    }
 
     reply::set(&mut response, "x-ms-request-id", &request_id);
-    reply::set(&mut response, "x-ms-correlation-request-id", correlation.as_deref().unwrap_or(&request_id));
+    reply::set(&mut response, "x-ms-correlation-request-id", correlation);
     if let Some(client_id) = client_id {
         reply::set(&mut response, "x-ms-client-request-id", &client_id);
     }
@@ -57,9 +87,11 @@ async fn enter(State(entrance): State<Arc<Entrance>>, request: Request) -> Respo
         target: "neap::access",
         %method,
         path,
-        status = response.status().as_u16(),
-        took_ms = app.now().since(began),
+        face,
+        status,
+        took_us = watch.elapsed_us(),
         request_id,
+        correlation_id = correlation,
     );
     response
 }
@@ -74,6 +106,7 @@ enum Face {
     Arm,
     History,
     Neap,
+    Metrics,
     /// Tokens and blobs.
     Others,
 }
@@ -86,6 +119,7 @@ impl Face {
             ("subscriptions" | "providers" | "tenants", _) | ("metadata", "endpoints") => Self::Arm,
             ("discovery", "") | ("history" | "data", "v1.0") => Self::History,
             ("neap", "v1" | "logs") => Self::Neap,
+            ("metrics", "") => Self::Metrics,
             _ => Self::Others,
         }
     }
@@ -94,7 +128,7 @@ impl Face {
     const fn prefix(self) -> usize {
         match self {
             Self::History | Self::Neap => 2,
-            Self::Arm | Self::Others => 0,
+            Self::Arm | Self::Metrics | Self::Others => 0,
         }
     }
 }
@@ -109,6 +143,10 @@ async fn route(entrance: &Entrance, request: Request) -> Response {
     }
     let app = &entrance.app;
     let (parts, body) = request.into_parts();
+    if face == Face::Metrics {
+        let base = ask::base_url(&parts.uri, &parts.headers, &app.base_url);
+        return metrics::answer(app, &entrance.http, &parts.method, &parts.headers, &base);
+    }
     let body = match axum::body::to_bytes(body, limits::BODY_BYTES_MAX).await {
         Ok(body) => body,
         Err(e) => {
@@ -141,7 +179,7 @@ async fn route(entrance: &Entrance, request: Request) -> Response {
         Face::Arm => arm::answer(app, &ask).await,
         Face::History => history::answer(app, &ask).await,
         Face::Neap => neap::answer(app, &ask).await,
-        Face::Others => Err(arm::errors::no_such_path(&ask)),
+        Face::Metrics | Face::Others => Err(arm::errors::no_such_path(&ask)),
     };
     answered.unwrap_or_else(|refusal| arm::errors::refuse(&refusal))
 }
@@ -172,6 +210,8 @@ mod tests {
             ("/neap/logs/neapst1/3", Face::Neap),
             ("/neapst1.blob.core.windows.net/azureml/x", Face::Others),
             ("/msi/token", Face::Others),
+            ("/metrics", Face::Metrics),
+            ("/metrics/x", Face::Others),
         ] {
             assert_eq!(Face::of(path), expect, "{path}");
         }

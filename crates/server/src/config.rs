@@ -21,7 +21,66 @@ pub struct Config {
     /// Stdout and stderr of an attempt are kept up to this many bytes: head and tail.
     pub log_bytes_max: u64,
     pub limits: Limits,
+    pub metrics: MetricsRule,
+    pub alerts: AlertRules,
     pub local: Local,
+}
+
+/// Who may read `/metrics`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MetricsRule {
+    /// Anyone who reaches the port; otherwise a token is needed.
+    pub open: bool,
+}
+
+/// When somebody is told, and where.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AlertRules {
+    /// Notices are posted here; absent: nobody is told. It may hold a secret, so it is never shown.
+    pub webhook: Option<String>,
+    /// The oldest job has waited this long. Also what `health` goes by.
+    pub queue_delay_seconds: u64,
+    /// There have been more nodes than the minimum for this long.
+    pub above_min_seconds: u64,
+    /// So many nodes in a row did not start.
+    pub provisioning_failures: u32,
+    /// A job failure is over after this long without another, or when a job completes.
+    pub job_failure_quiet_seconds: u64,
+    /// A condition must be over for this long before its alert resolves.
+    pub resolve_seconds: u64,
+}
+
+impl std::fmt::Debug for AlertRules {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AlertRules").field("webhook", &self.webhook.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Default for AlertRules {
+    fn default() -> Self {
+        Self {
+            webhook: None,
+            queue_delay_seconds: 600,
+            above_min_seconds: 24 * 3600,
+            provisioning_failures: 3,
+            job_failure_quiet_seconds: 3600,
+            resolve_seconds: 30,
+        }
+    }
+}
+
+impl AlertRules {
+    pub fn rules(&self) -> neap_control::alerts::Rules {
+        neap_control::alerts::Rules {
+            queue_delay_ms: self.queue_delay_seconds.saturating_mul(1000),
+            above_min_ms: self.above_min_seconds.saturating_mul(1000),
+            provisioning_failures: self.provisioning_failures,
+            job_failure_quiet_ms: self.job_failure_quiet_seconds.saturating_mul(1000),
+            resolve_ms: self.resolve_seconds.saturating_mul(1000),
+        }
+    }
 }
 
 /// What clients may ask of this server. Nodes are not clients.
@@ -76,6 +135,8 @@ impl Default for Config {
             stop_grace_seconds: settings.stop_grace_ms / 1000,
             log_bytes_max: 256 * 1024 * 1024,
             limits: Limits::default(),
+            metrics: MetricsRule::default(),
+            alerts: AlertRules::default(),
             local: Local::default(),
         }
     }
@@ -141,6 +202,13 @@ impl Config {
         if self.limits.requests_in_flight == 0 {
             problems.push("limits.requests_in_flight must be at least 1");
         }
+        if self.alerts.provisioning_failures == 0 || self.alerts.queue_delay_seconds == 0 {
+            problems.push("alerts.provisioning_failures and alerts.queue_delay_seconds must be at least 1");
+        }
+        let is_url = |url: &String| url.starts_with("http://") || url.starts_with("https://");
+        if self.alerts.webhook.as_ref().is_some_and(|url| !is_url(url)) {
+            problems.push("alerts.webhook must be an http:// or https:// address");
+        }
         if self.locations.as_ref().is_some_and(Vec::is_empty) {
             problems.push("locations must name at least one place");
         }
@@ -201,6 +269,11 @@ mod tests {
     #[test]
     fn what_it_does_not_know_is_refused() {
         assert!(load("limits: {burst: 0}\n").unwrap_err().to_string().contains("limits.burst"));
+        let secret = load("alerts: {webhook: 'ftp://x/secret'}\n").unwrap_err().to_string();
+        assert!(secret.contains("alerts.webhook") && !secret.contains("secret"), "{secret}");
+        let rules = load("alerts: {webhook: 'http://x/secret', queue_delay_seconds: 5}\n").unwrap().alerts;
+        assert_eq!((rules.rules().queue_delay_ms, rules.resolve_seconds), (5_000, 30));
+        assert!(!format!("{rules:?}").contains("secret"));
         assert!(load("locl: {}\n").unwrap_err().to_string().contains("locl"));
         assert!(
             load("lease_ttl_seconds: 1\nlocal: {max_nodes: 0}\n")

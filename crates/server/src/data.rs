@@ -88,6 +88,11 @@ impl DataFolder {
         self.root.join("joblogs")
     }
 
+    /// What was told of alerts.
+    pub fn alerts(&self) -> PathBuf {
+        self.root.join("alerts.json")
+    }
+
     pub fn nodes(&self) -> PathBuf {
         self.root.join("nodes")
     }

@@ -4,10 +4,15 @@ mod config;
 mod data;
 mod housekeeping;
 mod listen;
+pub mod log;
+mod otlp;
+mod outgoing;
 mod rate;
 mod run;
 mod tls;
+mod watch;
+mod webhook;
 
-pub use config::{CapacityRule, Config, ConfigError, IsolationRule};
+pub use config::{AlertRules, CapacityRule, Config, ConfigError, IsolationRule, MetricsRule};
 pub use data::{ClientFile, DataFolder, Installation, ServerFile};
 pub use run::{DEFAULT_GROUP, DEFAULT_WORKSPACE, ServerError, ServerOptions, run};

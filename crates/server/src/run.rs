@@ -1,15 +1,16 @@
 //! A server's life: open the folder, wire the rooms, serve, and end as asked.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use neap_control::{Control, ControlParts, Gate, Handle, OrderSettings, Shutdown, clock};
 use neap_core::command::PutWorkspace;
 use neap_core::documents::PlaceDocument;
+use neap_core::health::Thresholds;
 use neap_core::{Capacity, Command};
-use neap_faces::{App, ServerFacts};
+use neap_faces::{App, Observability, ServerFacts};
 use neap_identity::{Authority, IdentitySecret, Issuer, JoinTokens, UsedNonces, Vault};
 use neap_ledger::Document;
 use neap_providers::{LocalProvider, LocalSettings};
@@ -23,8 +24,12 @@ use crate::config::{Config, ConfigError};
 use crate::data::{ClientFile, DataFolder, Installation, ServerFile};
 use crate::housekeeping;
 use crate::listen::{Front, bind};
+use crate::otlp::{Collector, Exporter};
+use crate::outgoing::{self, OutgoingError};
 use crate::rate::Gatekeeper;
 use crate::tls::{Tls, TlsError};
+use crate::watch as watching;
+use crate::webhook::Webhook;
 
 pub const DEFAULT_GROUP: &str = "neap";
 pub const DEFAULT_WORKSPACE: &str = "default";
@@ -54,6 +59,8 @@ pub enum ServerError {
     Identity(#[from] neap_identity::Error),
     #[error("{0}")]
     Tls(#[from] TlsError),
+    #[error("what is sent to webhooks and collectors: {0}")]
+    Outgoing(#[from] OutgoingError),
     #[error("storage: {0}")]
     Storage(#[from] neap_storage::Error),
     #[error("cannot listen on {address}: {source}")]
@@ -147,7 +154,7 @@ impl Server<'_> {
         let bundle = keys.authority.write_bundle(self.options.public_roots.as_deref())?;
         let client = ClientFile {
             url: url.clone(),
-            ca_bundle: bundle,
+            ca_bundle: bundle.clone(),
             identity_secret: keys.secret.reveal().to_owned(),
             subscription_id: installation.subscription_id.clone(),
             resource_group: DEFAULT_GROUP.into(),
@@ -171,6 +178,7 @@ impl Server<'_> {
                 tenant_id: installation.tenant_id,
             }),
             server: Arc::new(facts),
+            observability: Arc::new(self.observability()?),
             memory: Arc::default(),
         };
         let (close, closing) = watch::channel(false);
@@ -183,6 +191,7 @@ impl Server<'_> {
         let serving = tokio::spawn(front.serve(listener));
         tokio::spawn(housekeeping::renew_certificate(keys.authority));
         tokio::spawn(housekeeping::clear_deleted_workspaces(control.handle.clone(), blobs));
+        let exporter = self.watch(&control.handle, &bundle, &url)?;
         let file = ServerFile {
             pid: std::process::id(),
             url: url.clone(),
@@ -196,9 +205,44 @@ impl Server<'_> {
         let left = end(control, shutdown).await;
         close.send_replace(true);
         let _ = tokio::time::timeout(Duration::from_secs(2), serving).await;
+        if let Some(exporter) = exporter {
+            exporter.finish().await;
+        }
         self.folder.remove_server_file();
         tracing::info!("ended");
         if left > 0 { Err(ServerError::NodesLeft { nodes: left }) } else { Ok(()) }
+    }
+
+    fn observability(&self) -> Result<Observability, ServerError> {
+        Ok(Observability {
+            metrics_open: self.config.metrics.open,
+            metrics_token: Some(Arc::new(IdentitySecret::open(
+                &self.folder.identity().join("metrics-token"),
+            )?)),
+            thresholds: Thresholds { queue_delay_ms: self.config.alerts.rules().queue_delay_ms },
+        })
+    }
+
+    /// Starts what looks on: invariants always, alerts and traces where they are asked for.
+    fn watch(&self, handle: &Handle, bundle: &Path, url: &str) -> Result<Option<Exporter>, ServerError> {
+        tokio::spawn(watching::invariants(handle.clone()));
+        if let Some(webhook) = &self.config.alerts.webhook {
+            let webhook = Webhook {
+                url: webhook.clone(),
+                rules: self.config.alerts.rules(),
+                client: outgoing::client(bundle)?,
+                handle: handle.clone(),
+                file: self.folder.alerts(),
+                server_url: url.to_owned(),
+            };
+            tokio::spawn(webhook.run());
+        }
+        let Some(collector) = Collector::from_environment(|name| std::env::var(name).ok()) else {
+            return Ok(None);
+        };
+        let resource =
+            vec![("service.version", self.options.version.clone()), ("service.instance.id", url.to_owned())];
+        Ok(Exporter::start(collector, outgoing::client(bundle)?, handle.clone(), resource))
     }
 
     fn keys(&self, host: &str) -> Result<Keys, ServerError> {

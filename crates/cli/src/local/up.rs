@@ -8,7 +8,7 @@ use crate::terminal::Terminal;
 use clap::Args;
 use neap_server::{ServerError, ServerOptions};
 use std::fs::{DirBuilder, OpenOptions};
-use std::io::{IsTerminal, Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom};
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -17,16 +17,13 @@ use std::time::Duration;
 
 /// Set for the process that goes on alone.
 const DETACHED: &str = "NEAP_DETACHED";
-const LOG_FILTER: &str = "NEAP_LOG";
-/// One line per request is left out unless asked for.
-const LOG_DEFAULT: &str = "info,neap::access=off";
 const POLL: Duration = Duration::from_millis(10);
 const START_POLLS_MAX: u32 = 6_000;
 
 #[derive(Debug, Args)]
 #[command(
     after_help = "The server keeps everything in its data folder. Settings are read from config.yaml there; \
-                  NEAP_LOG sets what is logged (NEAP_LOG=info shows each request).\n\n\
+                  NEAP_LOG sets what is logged (NEAP_LOG=info shows each request), NEAP_LOG_FORMAT=json how.\n\n\
                   Examples:\n  neap up                                     in this terminal, until Ctrl-C\n  \
                   neap up --detach                            in the background\n  \
                   neap up --data /srv/neap --listen 0.0.0.0:8443"
@@ -52,12 +49,7 @@ fn serve(args: &UpArgs, data: PathBuf, terminal: &Terminal) -> Outcome<ExitCode>
     } else {
         terminal.note(&format!("neap {} in {}", env!("CARGO_PKG_VERSION"), data.display()));
     }
-    let filter = std::env::var(LOG_FILTER).unwrap_or_else(|_| LOG_DEFAULT.to_owned());
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+    neap_server::log::install().map_err(Failure::usage)?;
     let program = std::env::current_exe()
         .map_err(|error| Failure::failed(format!("cannot find out which program this is: {error}")))?;
     let options = ServerOptions {
@@ -65,7 +57,9 @@ fn serve(args: &UpArgs, data: PathBuf, terminal: &Terminal) -> Outcome<ExitCode>
         listen: args.listen,
         program,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        public_roots: std::env::var_os("REQUESTS_CA_BUNDLE").or_else(|| std::env::var_os("SSL_CERT_FILE")).map(PathBuf::from),
+        public_roots: std::env::var_os("REQUESTS_CA_BUNDLE")
+            .or_else(|| std::env::var_os("SSL_CERT_FILE"))
+            .map(PathBuf::from),
     };
     neap_server::run(&options).map(|()| ExitCode::SUCCESS).map_err(|error| failure(&error))
 }
@@ -73,7 +67,9 @@ fn serve(args: &UpArgs, data: PathBuf, terminal: &Terminal) -> Outcome<ExitCode>
 fn failure(error: &ServerError) -> Failure {
     let failure = Failure::failed(error.to_string());
     match error {
-        ServerError::Listen { .. } => failure.hint("another program may have the port; choose one with --listen ADDR:PORT"),
+        ServerError::Listen { .. } => {
+            failure.hint("another program may have the port; choose one with --listen ADDR:PORT")
+        }
         ServerError::Folder { .. } => failure.hint("choose a folder that you may write with --data DIR"),
         _ => failure,
     }
@@ -82,7 +78,11 @@ fn failure(error: &ServerError) -> Failure {
 /// Starts the same program again, apart, and waits until it serves or has ended.
 fn detach(args: &UpArgs, data: &Path, terminal: &Terminal) -> Outcome<ExitCode> {
     let logs = data.join("logs");
-    DirBuilder::new().recursive(true).mode(0o700).create(&logs).map_err(|error| Failure::file("create", &logs, &error))?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&logs)
+        .map_err(|error| Failure::file("create", &logs, &error))?;
     let log_path = logs.join("server.log");
     let mut log = OpenOptions::new()
         .create(true)
@@ -142,7 +142,10 @@ fn wait_until_serving(child: &mut Child, data: &Path) -> Result<String, String> 
     Err("the server does not answer after a minute; it was left to go on".into())
 }
 
-#[allow(clippy::disallowed_methods, reason = "another process is waited for; there is nothing to be woken by")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "another process is waited for; there is nothing to be woken by"
+)]
 fn wait() {
     std::thread::sleep(POLL);
 }

@@ -1,6 +1,7 @@
 //! Neap's own interface: what Azure has no words for. JSON, bearer tokens; signed log URLs.
 
 mod explain;
+pub(crate) mod health;
 mod logs;
 mod nodes;
 mod openapi;
@@ -38,6 +39,7 @@ async fn in_workspace(
     rest: &[&str],
 ) -> Result<Response, Refusal> {
     match (ask.method.as_str(), rest) {
+        ("GET", ["computes", c, "health"]) => health::get(app, workspace, c),
         ("GET", ["computes", c, "nodes"]) => nodes::list(app, ask, workspace, c),
         ("GET", ["computes", c, "nodes", n, "log"]) => nodes::log(app, workspace, c, n).await,
         ("GET", ["jobs", j, "log"]) => logs::get(app, ask, workspace, j).await,

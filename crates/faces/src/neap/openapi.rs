@@ -35,6 +35,15 @@ pub(crate) fn document(ask: &Ask) -> Value {
         json!({"get": plain("A node's boot log.", &["compute", "node"])}),
     );
     paths.insert(
+        format!("{WORKSPACE}/computes/{{compute}}/health"),
+        json!({"get": operation("One verdict on a cluster, with the signals behind it.", &["compute"], &json!({"type": "object", "properties": {
+            "cluster": text, "verdict": {"type": "string", "enum": ["healthy", "degraded", "failing"]}, "healthy": {"type": "boolean"}, "at": text,
+            "nodes": {"type": "object", "additionalProperties": number}, "target_nodes": number, "min_nodes": number, "max_nodes": number,
+            "jobs": {"type": "object", "properties": {"queued": number, "active": number}},
+            "signals": {"type": "array", "items": {"type": "object", "properties": {"signal": text, "verdict": text, "value": {"type": "number"},
+                "metric": text, "says": text}}}}}))}),
+    );
+    paths.insert(
         format!("{WORKSPACE}/jobs/{{job}}/log"),
         json!({"get": plain("A job's log from an offset; with follow=true until the job is final.", &["job", "?offset", "?follow"])}),
     );

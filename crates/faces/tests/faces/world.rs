@@ -132,6 +132,7 @@ impl World {
                 isolation_missing: Vec::new(),
                 node_logs: root.join("node-logs"),
             }),
+            observability: Arc::default(),
             memory: Arc::default(),
         };
         let world =

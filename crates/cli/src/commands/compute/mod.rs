@@ -2,6 +2,7 @@
 
 mod change;
 mod delete;
+mod health;
 mod show;
 
 use crate::args::Global;
@@ -35,6 +36,11 @@ pub enum ComputeCommand {
     /// Unfinished jobs are canceled with the reason, nodes are removed, name and quota are released. It asks first,
     /// naming what would be lost, unless --yes is given.
     Delete(delete::DeleteArgs),
+    /// Say how a cluster is: one verdict, with the signals behind it
+    ///
+    /// healthy, degraded or failing. Every signal has its number and a sentence; the worst makes the verdict. The same
+    /// numbers are in /metrics.
+    Health(health::HealthArgs),
     /// List the nodes of a cluster, with state, reason and job
     ListNodes(show::NodesArgs),
     /// List the sizes a node can have
@@ -101,6 +107,9 @@ pub fn run(command: ComputeCommand, global: &Global, terminal: &Terminal) -> Out
         }
         ComputeCommand::Delete(args) => {
             with(global, terminal, async |session| delete::run(&args, session).await)?;
+        }
+        ComputeCommand::Health(args) => {
+            with(global, terminal, async |session| health::run(&args, global, session).await)?;
         }
         ComputeCommand::ListNodes(args) => {
             with(global, terminal, async |session| show::nodes(&args, session).await)?;

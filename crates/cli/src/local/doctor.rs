@@ -73,7 +73,9 @@ fn free_mb(data: &Path) -> Option<u64> {
 
 fn server_state(data: &Path) -> Value {
     match (server_file(data), Connection::of_folder(data)) {
-        (Ok(Some(server)), Ok(Some(_))) => json!(format!("serves at {} (process {})", server.url, server.pid)),
+        (Ok(Some(server)), Ok(Some(_))) => {
+            json!(format!("serves at {} (process {})", server.url, server.pid))
+        }
         _ => json!("does not run; start it with: neap up --detach"),
     }
 }
@@ -87,7 +89,10 @@ fn for_people(report: &Value) -> String {
         other => other.to_string(),
     };
     let machine = &report["machine"];
-    row("Machine", &format!("{} cores, {} MB, {} GPUs", machine["cores"], machine["memory_mb"], machine["gpus"]));
+    row(
+        "Machine",
+        &format!("{} cores, {} MB, {} GPUs", machine["cores"], machine["memory_mb"], machine["gpus"]),
+    );
     row("Sizes", &said("sizes"));
     row("Root", &said("root"));
     row("Cgroups", &said("cgroup"));

@@ -24,7 +24,10 @@ pub fn queue_reasons(state: &State, id: JobId) -> Vec<String> {
     }
     let ahead = cluster.queue.iter().take_while(|key| key.job != id).take(AHEAD_COUNTED_MAX + 1).count();
     if ahead > AHEAD_COUNTED_MAX {
-        reasons.push(format!("More than {AHEAD_COUNTED_MAX} jobs are ahead of it on compute '{}'.", cluster.name));
+        reasons.push(format!(
+            "More than {AHEAD_COUNTED_MAX} jobs are ahead of it on compute '{}'.",
+            cluster.name
+        ));
     } else if ahead > 0 {
         reasons.push(format!("{ahead} {} ahead of it on compute '{}'.", jobs_are(ahead), cluster.name));
     }

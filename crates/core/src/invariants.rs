@@ -245,10 +245,9 @@ impl History {
     pub fn observe(&mut self, event: &Event, after: &State) -> Vec<Violation> {
         let mut out = Vec::new();
         match event {
-            Event::JobSubmitted(e)
-                if !self.submitted.insert(e.id) => {
-                    broken(&mut out, "J1", format!("job {} was submitted twice", e.id));
-                }
+            Event::JobSubmitted(e) if !self.submitted.insert(e.id) => {
+                broken(&mut out, "J1", format!("job {} was submitted twice", e.id));
+            }
             Event::JobPlaced(e) => self.not_ended(e.id, "placed", &mut out),
             Event::AttemptStarted(e) => self.not_ended(e.id, "started", &mut out),
             Event::JobRequeued(e) => self.not_ended(e.id, "requeued", &mut out),

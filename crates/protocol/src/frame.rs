@@ -47,7 +47,8 @@ pub fn encode_message<M: Serialize>(message: &M, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
     out.push(FrameKind::Message as u8);
-    serde_json::to_writer(&mut *out, message).unwrap_or_else(|e| unreachable!("messages always serialise: {e}"));
+    serde_json::to_writer(&mut *out, message)
+        .unwrap_or_else(|e| unreachable!("messages always serialise: {e}"));
     close(start, out);
 }
 
@@ -90,7 +91,10 @@ impl Decoder {
     }
 
     /// The next whole frame, if one has arrived.
-    #[allow(clippy::should_implement_trait, reason = "it says what went wrong, and more may be fed between calls")]
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "it says what went wrong, and more may be fed between calls"
+    )]
     pub fn next<M: DeserializeOwned>(&mut self) -> Result<Option<Frame<M>>, FrameError> {
         let rest = &self.buffer[self.read..];
         let Some(head) = rest.first_chunk::<4>() else { return Ok(None) };

@@ -119,24 +119,50 @@ pub enum FailureClass {
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Down {
     /// A fresh client certificate (PEM chain); the agent keeps it with its key, 0600.
-    Joined { certificate_pem: String, not_after_unix_s: u64 },
+    Joined {
+        certificate_pem: String,
+        not_after_unix_s: u64,
+    },
     /// Answer to [`Up::Hello`].
-    Welcome { lease_ttl_ms: u64, heartbeat_ms: u64 },
+    Welcome {
+        lease_ttl_ms: u64,
+        heartbeat_ms: u64,
+    },
     /// The node may not come in (unknown, gone, wrong version). The agent ends its attempts and itself.
-    Refused { reason: String },
-    LeaseRenewed { sent_boot_ms: u64 },
-    Start { attempt: AttemptRef, spec: Box<AttemptSpec> },
+    Refused {
+        reason: String,
+    },
+    LeaseRenewed {
+        sent_boot_ms: u64,
+    },
+    Start {
+        attempt: AttemptRef,
+        spec: Box<AttemptSpec>,
+    },
     /// Ask the process to end (SIGTERM), then end it (SIGKILL) after the grace. For an attempt that already
     /// ended this is answered by its last report again; an unknown one by `Ended { Stopped }`.
-    Stop { attempt: AttemptRef, grace_ms: u64 },
+    Stop {
+        attempt: AttemptRef,
+        grace_ms: u64,
+    },
     /// Durable: the agent need not send this report, nor an earlier one, again.
-    ReportAcknowledged { attempt: AttemptRef, number: u64 },
+    ReportAcknowledged {
+        attempt: AttemptRef,
+        number: u64,
+    },
     /// Every byte before `offset` of this attempt's log is stored.
-    LogAcknowledged { attempt: AttemptRef, offset: u64 },
+    LogAcknowledged {
+        attempt: AttemptRef,
+        offset: u64,
+    },
     /// This attempt is no longer this node's: end it at once, delete its folder, report nothing.
-    Forget { attempt: AttemptRef },
+    Forget {
+        attempt: AttemptRef,
+    },
     /// End all attempts after the grace, then end the agent.
-    Leave { grace_ms: u64 },
+    Leave {
+        grace_ms: u64,
+    },
 }
 
 /// Everything an agent needs to run one attempt. Paths inside the node are the agent's own choice.

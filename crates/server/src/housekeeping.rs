@@ -37,10 +37,10 @@ pub async fn clear_deleted_workspaces(handle: Handle, store: Arc<Store>) {
             match done {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    tracing::warn!(workspace = %id, %error, "a deleted workspace's blobs are still there")
+                    tracing::warn!(workspace = %id, %error, "a deleted workspace's blobs are still there");
                 }
                 Err(error) => {
-                    tracing::warn!(workspace = %id, %error, "clearing a workspace's blobs was interrupted")
+                    tracing::warn!(workspace = %id, %error, "clearing a workspace's blobs was interrupted");
                 }
             }
             cleared.insert(id);

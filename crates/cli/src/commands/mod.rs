@@ -19,9 +19,9 @@ use std::process::ExitCode;
 pub fn run(cli: Cli, terminal: &Terminal) -> Outcome<ExitCode> {
     let Cli { global, command } = cli;
     match command {
-        Command::Up(args) => local::up::run(args, &global, terminal),
-        Command::Agent(args) => local::agent::run(args, &global, terminal),
-        Command::Verify(args) => local::verify::run(args, &global, terminal),
+        Command::Up(args) => local::up::run(&args, &global, terminal),
+        Command::Agent(args) => local::agent::run(&args, &global, terminal),
+        Command::Verify(args) => local::verify::run(&args, &global, terminal),
         Command::Doctor(args) => local::doctor::run(args, &global, terminal),
         Command::Bench(command) => local::bench::run(command, &global, terminal),
         Command::Down(args) => block_on(down::run(&args, &global, terminal)),

@@ -14,7 +14,7 @@ pub struct AgentArgs {
     pub dir: PathBuf,
 }
 
-pub fn run(args: AgentArgs, _global: &Global, _terminal: &Terminal) -> Outcome<ExitCode> {
+pub fn run(args: &AgentArgs, _global: &Global, _terminal: &Terminal) -> Outcome<ExitCode> {
     neap_agent::main(&args.dir)
         .map(|()| ExitCode::SUCCESS)
         .map_err(|error| Failure::failed(error.to_string()))

@@ -37,9 +37,9 @@ pub struct UpArgs {
     pub detach: bool,
 }
 
-pub fn run(args: UpArgs, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
+pub fn run(args: &UpArgs, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
     let data = data_folder(global.data.as_deref())?;
-    if args.detach { detach(&args, &data, terminal) } else { serve(&args, data, terminal) }
+    if args.detach { detach(args, &data, terminal) } else { serve(args, data, terminal) }
 }
 
 fn serve(args: &UpArgs, data: PathBuf, terminal: &Terminal) -> Outcome<ExitCode> {

@@ -23,7 +23,7 @@ pub struct VerifyArgs {
     pub replay: bool,
 }
 
-pub fn run(args: VerifyArgs, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
+pub fn run(args: &VerifyArgs, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
     let data = data_folder(global.data.as_deref())?;
     let spinner = terminal.spinner("checking the ledger");
     let report =

@@ -160,9 +160,7 @@ fn attempt_report(
     let Some(job) = state.jobs.get(&id.job) else {
         if planted::is(Bug::ReportAcceptedTwice) && matches!(news, AttemptNews::Ended { .. }) {
             let outcome = crate::job::Outcome::completed();
-            return Ok(vec![
-                JobEnded { id: id.job, attempt: Some(id.number), exit: None, outcome }.into(),
-            ]);
+            return Ok(vec![JobEnded { id: id.job, attempt: Some(id.number), exit: None, outcome }.into()]);
         }
         return Ok(Vec::new());
     };

@@ -2,7 +2,8 @@
 //! of it is read, so that a flood costs little and the memory of the server stays bounded.
 //!
 //! Requests with a signature of their own (files and logs) have a lane apart: nodes fetch and store through it, and
-//! must not wait behind callers of the interface. Agents' own connections do not come this way at all.
+//! must not wait behind callers of the interface. So have requests for tokens: whoever wants to end the server in a flood
+//! needs one first. Agents' own connections do not come this way at all.
 //!
 //! Nothing is decided here about clusters and jobs, and nothing is queued: a refused client comes again.
 
@@ -14,6 +15,7 @@ use axum::http::{HeaderValue, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use neap_control::clock;
+use neap_control::instruments::Counter;
 use neap_core::{Code, Millis, Refusal};
 use tokio::sync::Semaphore;
 
@@ -21,12 +23,13 @@ use crate::config::Limits;
 
 const RETRY_AFTER_S: &str = "1";
 /// How one asks how the server is, and how one ends it: never limited, so that both work in a flood.
-const ALWAYS: [&str; 2] = ["/neap/v1/status", "/neap/v1/shutdown"];
+const ALWAYS: [&str; 3] = ["/neap/v1/status", "/neap/v1/shutdown", "/metrics"];
 
 #[derive(Debug)]
 pub struct Gatekeeper {
     interface: Lane,
     files: Lane,
+    refused: Arc<Counter>,
 }
 
 #[derive(Debug)]
@@ -37,8 +40,9 @@ struct Lane {
 }
 
 impl Gatekeeper {
-    pub fn new(limits: Limits) -> Arc<Self> {
-        Arc::new(Self { interface: Lane::new(limits), files: Lane::new(limits) })
+    /// `refused` counts what is turned away.
+    pub fn new(limits: Limits, refused: Arc<Counter>) -> Arc<Self> {
+        Arc::new(Self { interface: Lane::new(limits), files: Lane::new(limits), refused })
     }
 
     /// The same router, behind the limits.
@@ -72,14 +76,14 @@ async fn pass(State(gatekeeper): State<Arc<Gatekeeper>>, request: Request, next:
     };
     // Held until the answer begins. What is streamed after that costs one buffer, however long it takes.
     let Ok(_place) = lane.in_flight.try_acquire() else {
-        return refuse(&format!(
+        return gatekeeper.refuse(&format!(
             "{} requests are being worked on, which is as many as limits.requests_in_flight allows",
             lane.limits.requests_in_flight
         ));
     };
     let now = clock::steady();
     if !lane.bucket.lock().unwrap_or_else(PoisonError::into_inner).take(now) {
-        return refuse(&format!(
+        return gatekeeper.refuse(&format!(
             "More than {} requests a second came, which is what limits.requests_per_second allows",
             lane.limits.requests_per_second
         ));
@@ -87,11 +91,14 @@ async fn pass(State(gatekeeper): State<Arc<Gatekeeper>>, request: Request, next:
     next.run(request).await
 }
 
-fn refuse(why: &str) -> Response {
-    let sentence = format!("{why}. Send the request again after {RETRY_AFTER_S} s.");
-    let mut response = neap_faces::refuse(&Refusal::because(Code::TooManyRequests, sentence));
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
-    response
+impl Gatekeeper {
+    fn refuse(&self, why: &str) -> Response {
+        self.refused.inc();
+        let sentence = format!("{why}. Send the request again after {RETRY_AFTER_S} s.");
+        let mut response = neap_faces::refuse(&Refusal::because(Code::TooManyRequests, sentence));
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
+        response
+    }
 }
 
 /// Fills with time, up to the burst. Counted in thousandths of a request, so that no time is lost to rounding.
@@ -161,10 +168,11 @@ mod tests {
 
     #[test]
     fn files_have_a_lane_apart_and_the_way_out_is_never_barred() {
-        let keeper = Gatekeeper::new(limits(1, None));
+        let keeper = Gatekeeper::new(limits(1, None), Arc::default());
         let lane = |path: &str, query: Option<&str>| keeper.lane(path, query).map(std::ptr::from_ref);
         assert_eq!(lane("/neap/v1/status", Some("api-version=1")), None);
         assert_eq!(lane("/neap/v1/shutdown", None), None);
+        assert_eq!(lane("/metrics", None), None);
         assert_eq!(lane("/neapst1/azureml/x", Some("sv=1&sig=abc")), Some(&raw const keeper.files));
         assert_eq!(lane("/subscriptions", Some("design=1")), Some(&raw const keeper.interface));
     }

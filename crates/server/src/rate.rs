@@ -24,11 +24,13 @@ use crate::config::Limits;
 const RETRY_AFTER_S: &str = "1";
 /// How one asks how the server is, and how one ends it: never limited, so that both work in a flood.
 const ALWAYS: [&str; 3] = ["/neap/v1/status", "/neap/v1/shutdown", "/metrics"];
+const TOKENS: [&str; 2] = ["/msi/token", "/metadata/identity/oauth2/token"];
 
 #[derive(Debug)]
 pub struct Gatekeeper {
     interface: Lane,
     files: Lane,
+    tokens: Lane,
     refused: Arc<Counter>,
 }
 
@@ -42,7 +44,8 @@ struct Lane {
 impl Gatekeeper {
     /// `refused` counts what is turned away.
     pub fn new(limits: Limits, refused: Arc<Counter>) -> Arc<Self> {
-        Arc::new(Self { interface: Lane::new(limits), files: Lane::new(limits), refused })
+        let lane = || Lane::new(limits);
+        Arc::new(Self { interface: lane(), files: lane(), tokens: lane(), refused })
     }
 
     /// The same router, behind the limits.
@@ -54,6 +57,9 @@ impl Gatekeeper {
     fn lane(&self, path: &str, query: Option<&str>) -> Option<&Lane> {
         if ALWAYS.contains(&path) {
             return None;
+        }
+        if TOKENS.contains(&path) {
+            return Some(&self.tokens);
         }
         let signed = query.is_some_and(|query| query.split('&').any(|pair| pair.starts_with("sig=")));
         Some(if signed { &self.files } else { &self.interface })
@@ -173,6 +179,7 @@ mod tests {
         assert_eq!(lane("/neap/v1/status", Some("api-version=1")), None);
         assert_eq!(lane("/neap/v1/shutdown", None), None);
         assert_eq!(lane("/metrics", None), None);
+        assert_eq!(lane("/msi/token", Some("resource=x")), Some(&raw const keeper.tokens));
         assert_eq!(lane("/neapst1/azureml/x", Some("sv=1&sig=abc")), Some(&raw const keeper.files));
         assert_eq!(lane("/subscriptions", Some("design=1")), Some(&raw const keeper.interface));
     }

@@ -184,7 +184,8 @@ impl Server<'_> {
         let (close, closing) = watch::channel(false);
         let front = Front {
             tls: Tls::new(&keys.authority)?,
-            router: Gatekeeper::new(self.config.limits).guard(neap_faces::router(app)),
+            router: Gatekeeper::new(self.config.limits, control.handle.metrics().requests_limited.clone())
+                .guard(neap_faces::router(app)),
             sessions: control.sessions.clone(),
             closing,
         };

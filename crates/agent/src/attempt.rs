@@ -2,11 +2,10 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::rc::Rc;
 
 use neap_protocol::{AttemptRef, AttemptSpec, Exit, FailureClass, Isolation, NodeFacts};
-use neap_sandbox::{Event, ExitRecord, HEAD_FILE, Launch, Outcome, SLOTS_MAX, Spawner, SpoolEnd};
+use neap_sandbox::{Event, ExitRecord, Launch, Outcome, SLOTS_MAX, Spawner, SpoolEnd, SpoolReader};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -14,6 +13,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use crate::blobs::Blobs;
 use crate::boot_log;
 use crate::config::NodeConfig;
+use crate::folder::{Folder, Folders};
 use crate::prepare::{self, Layout};
 use crate::python::{self, Interpreter};
 use crate::session::{Input, prepare_failed};
@@ -24,7 +24,7 @@ use crate::{driver::Happening, finalize};
 pub(crate) struct Node {
     pub config: NodeConfig,
     pub facts: NodeFacts,
-    pub work_dir: PathBuf,
+    pub folders: Rc<Folders>,
     pub path: String,
     pub spawner: Spawner,
     pub ca_pem: Vec<u8>,
@@ -55,9 +55,10 @@ impl Node {
         cell.get_or_init(|| python::find(&self.path, for_others)).await.clone()
     }
 
-    /// Where this attempt's folder is.
-    pub(crate) fn attempt_dir(&self, attempt: AttemptRef) -> PathBuf {
-        self.work_dir.join("attempts").join(attempt.to_string())
+    /// The user that such an attempt in this slot runs as, if another than the agent's.
+    pub(crate) fn user(&self, isolation: Isolation, slot: u32) -> Option<u32> {
+        (isolation == Isolation::Full && self.spawner.capabilities().root)
+            .then(|| neap_sandbox::attempt_user(self.config.node, slot))
     }
 }
 
@@ -88,7 +89,7 @@ pub(crate) enum Order {
     Stop {
         grace_ms: u64,
     },
-    /// Nobody wants it any more: end it, store nothing, delete everything.
+    /// Nobody wants it any more: end it, store nothing, give everything back.
     Discard,
 }
 
@@ -97,48 +98,46 @@ pub(crate) async fn run(
     node: Rc<Node>,
     attempt: AttemptRef,
     spec: Box<AttemptSpec>,
+    spool: Rc<OnceCell<SpoolReader>>,
     mut orders: UnboundedReceiver<Order>,
     say: UnboundedSender<Happening>,
 ) {
-    let dir = node.attempt_dir(attempt);
+    let mut running = Running {
+        node: &node,
+        attempt,
+        spec: &spec,
+        say: &say,
+        spool: &spool,
+        folder: None,
+        untouched: false,
+        discarded: false,
+    };
     let (exit, end) = match Slot::take(&node) {
-        Some(slot) => {
-            let mut running = Running { node: &node, attempt, spec: &spec, say: &say, discarded: false };
-            let ended = running.run(&slot, &mut orders).await;
-            if running.discarded || matches!(orders.try_recv(), Ok(Order::Discard)) {
-                delete(dir).await;
-                let _ = say.send(Happening::Gone { attempt });
-                return;
-            }
-            ended
-        }
+        Some(slot) => running.run(&slot, &mut orders).await,
         None => {
             let full = format!("the node already runs {SLOTS_MAX} attempts");
             (prepare_failed(FailureClass::System, full), SpoolEnd::default())
         }
     };
-    neap_crash::point("outputs-stored-before-report");
-    let _ = say.send(Happening::Ended { attempt, exit, end });
-    // The folder stays until log and reports are acknowledged.
-    while let Some(order) = orders.recv().await {
-        if order == Order::Discard {
-            neap_crash::point("end-acknowledged-before-cleaning");
-            delete(dir).await;
-            let _ = say.send(Happening::Gone { attempt });
-            return;
+    if !running.discarded && !matches!(orders.try_recv(), Ok(Order::Discard)) {
+        neap_crash::point("outputs-stored-before-report");
+        let _ = say.send(Happening::Ended { attempt, exit, end });
+        // The folder stays until log and reports are acknowledged.
+        loop {
+            match orders.recv().await {
+                Some(Order::Discard) => break,
+                Some(Order::Stop { .. }) => {}
+                None => return,
+            }
         }
+        neap_crash::point("end-acknowledged-before-cleaning");
     }
-}
-
-/// Deletes an attempt's folder. What the job left there may be large: not on the driver's thread.
-async fn delete(dir: PathBuf) {
-    let done = tokio::task::spawn_blocking(move || match std::fs::remove_dir_all(&dir) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(format!("deleting {}: {e}", dir.display())),
-        Ok(()) | Err(_) => Ok(()),
-    });
-    if let Ok(Err(e)) = done.await {
-        boot_log::line(&e);
+    if let Some(folder) = running.folder.take() {
+        node.folders.give_back(folder, running.untouched, end);
     }
+    // Closed before it is said: that is how a later attempt of the same name is told apart.
+    drop(orders);
+    let _ = say.send(Happening::Gone { attempt });
 }
 
 struct Running<'a> {
@@ -146,18 +145,27 @@ struct Running<'a> {
     attempt: AttemptRef,
     spec: &'a AttemptSpec,
     say: &'a UnboundedSender<Happening>,
+    spool: &'a OnceCell<SpoolReader>,
+    folder: Option<Folder>,
+    /// It has run, and its folder is fit for another.
+    untouched: bool,
     discarded: bool,
 }
 
 impl Running<'_> {
     async fn run(&mut self, slot: &Slot<'_>, orders: &mut UnboundedReceiver<Order>) -> (Exit, SpoolEnd) {
-        let capabilities = self.node.spawner.capabilities();
-        let user = capabilities.root.then(|| neap_sandbox::attempt_user(self.node.config.node, slot.number));
-        let dir = self.node.attempt_dir(self.attempt);
-        let layout = Layout::new(dir, self.spec, capabilities.namespaces(), user);
+        let python = self.node.python(self.spec.isolation).await;
+        let user = self.node.user(self.spec.isolation, slot.number);
+        let folder = match self.node.folders.take(user, python.clone()) {
+            Ok(folder) => self.folder.insert(folder),
+            Err(e) => return (prepare_failed(FailureClass::System, e.to_string()), SpoolEnd::default()),
+        };
+        let _ = self.spool.set(SpoolReader::new(&folder.dir, self.spec.log_bytes_max));
+        let namespaces = self.node.spawner.capabilities().namespaces();
+        let layout = Layout::new(folder, self.spec, namespaces, user);
         let prepared = tokio::select! {
             biased;
-            prepared = prepare::prepare(self.node, self.spec, &layout, slot.number) => prepared,
+            prepared = prepare::prepare(self.node, self.spec, &layout, python.as_ref(), slot.number) => prepared,
             order = orders.recv() => {
                 self.discarded = order == Some(Order::Discard);
                 Err(Exit::Stopped)
@@ -175,9 +183,10 @@ impl Running<'_> {
             Err(exit) => {
                 if let Exit::PrepareFailed { message, .. } = &exit {
                     boot_log::line(&format!("attempt {}: {message}", self.attempt));
-                    append(&layout, &format!("[neap] {message}\n"));
+                    // The same words are in the report.
+                    let _ = layout.say(&format!("[neap] {message}\n"));
                 }
-                (exit, head_end(&layout))
+                (exit, layout.said())
             }
         }
     }
@@ -265,13 +274,17 @@ impl Running<'_> {
     async fn finalize(&mut self, layout: &Layout, record: ExitRecord) -> (Exit, SpoolEnd) {
         let end = match &record.outcome {
             Outcome::NotStarted { step, message } => {
-                append(layout, &format!("[neap] {step}: {message}\n"));
-                head_end(layout)
+                let _ = layout.say(&format!("[neap] {step}: {message}\n"));
+                layout.said()
             }
             _ => record.spool,
         };
         let exit = exit_of(record.outcome);
         if self.discarded || matches!(exit, Exit::LeaseLost | Exit::PrepareFailed { .. }) {
+            return (exit, end);
+        }
+        self.untouched = self.folder.as_ref().is_some_and(Folder::is_untouched);
+        if self.untouched {
             return (exit, end);
         }
         let stored = match finalize::find(self.spec, layout) {
@@ -305,17 +318,4 @@ fn exit_of(outcome: Outcome) -> Exit {
             prepare_failed(FailureClass::System, format!("the sandbox could not be made: {step}: {message}"))
         }
     }
-}
-
-/// Adds a line of ours to the log of an attempt that has no supervisor.
-fn append(layout: &Layout, text: &str) {
-    use std::io::Write;
-    let opened = std::fs::OpenOptions::new().create(true).append(true).open(layout.dir.join(HEAD_FILE));
-    // The same words are in the report.
-    let _ = opened.and_then(|mut file| file.write_all(text.as_bytes()));
-}
-
-fn head_end(layout: &Layout) -> SpoolEnd {
-    let head_bytes = std::fs::metadata(layout.dir.join(HEAD_FILE)).map_or(0, |found| found.len());
-    SpoolEnd { head_bytes, after_head_bytes: 0 }
 }

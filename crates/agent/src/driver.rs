@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use neap_protocol::{
-    AttemptRef, AttemptSpec, Down, Exit, LogChunk, NodeFacts, Up, encode_log, encode_message,
+    AttemptRef, AttemptSpec, Down, Exit, Isolation, LogChunk, NodeFacts, Up, encode_log, encode_message,
 };
 use neap_sandbox::{Lease, Spawner, SpoolEnd, SpoolReader, boot_ms};
 use tokio::io::Interest;
@@ -18,6 +18,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::attempt::{self, Node, Order};
 use crate::connection::{self, Credentials};
+use crate::folder::Folders;
 use crate::session::{ExitReason, Input, Output, Session};
 use crate::{Error, NodeConfig, boot_log};
 
@@ -37,7 +38,7 @@ pub(crate) enum Happening {
         exit: Exit,
         end: SpoolEnd,
     },
-    /// Its folder is deleted.
+    /// Its folder is given back.
     Gone {
         attempt: AttemptRef,
     },
@@ -46,7 +47,8 @@ pub(crate) enum Happening {
 /// An attempt that has a folder.
 struct Known {
     orders: UnboundedSender<Order>,
-    spool: SpoolReader,
+    /// There is one as soon as the attempt has its folder.
+    spool: Rc<OnceCell<SpoolReader>>,
     end: Option<SpoolEnd>,
 }
 
@@ -74,8 +76,7 @@ pub(crate) async fn run(dir: &Path, config: NodeConfig, spawner: Spawner) -> Res
     };
     let ca_pem = std::fs::read(&config.ca_pem_path).map_err(file("reading", &config.ca_pem_path))?;
     let lease = Lease::open(dir).map_err(file("opening the lease in", dir))?;
-    let work_dir = config.work_dir.clone();
-    let attempts = work_dir.join("attempts");
+    let attempts = config.work_dir.join("attempts");
     std::fs::create_dir_all(&attempts).map_err(file("making", &attempts))?;
     let facts = facts(&config, &spawner);
     boot_log::line(&format!(
@@ -100,10 +101,10 @@ pub(crate) async fn run(dir: &Path, config: NodeConfig, spawner: Spawner) -> Res
     let node = Rc::new(Node {
         path: std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned()),
         facts: facts.clone(),
-        work_dir,
         spawner,
         ca_pem: ca_pem.clone(),
         blobs: OnceCell::new(),
+        folders: Rc::new(Folders::new(attempts)),
         python: tokio::sync::OnceCell::new(),
         python_for_others: tokio::sync::OnceCell::new(),
         slots: RefCell::new(BTreeSet::new()),
@@ -121,8 +122,10 @@ pub(crate) async fn run(dir: &Path, config: NodeConfig, spawner: Spawner) -> Res
     // Looked for while the first job is on its way.
     let looking = node.clone();
     tokio::task::spawn_local(async move {
-        looking.python(neap_protocol::Isolation::Full).await;
-        looking.python(neap_protocol::Isolation::Off).await;
+        for isolation in [Isolation::Full, Isolation::Off] {
+            let python = looking.python(isolation).await;
+            looking.folders.prepare(looking.user(isolation, 0), python);
+        }
     });
     let mut driver = Driver {
         session: Session::new(config.node, facts, boot_ms()),
@@ -192,7 +195,7 @@ impl Driver {
             Happening::Ended { attempt, exit, end } => {
                 let log_bytes = self.known.get_mut(&attempt).map_or(0, |known| {
                     known.end = Some(end);
-                    known.spool.len_at_end(end)
+                    known.spool.get().map_or(0, |spool| spool.len_at_end(end))
                 });
                 Input::Ended { attempt, exit, log_bytes }
             }
@@ -234,20 +237,20 @@ impl Driver {
     fn launch(&mut self, attempt: AttemptRef, spec: Box<AttemptSpec>) {
         neap_crash::point("order-heard-before-launch");
         let (orders, hear) = unbounded_channel();
-        let spool = SpoolReader::new(&self.node.attempt_dir(attempt), spec.log_bytes_max);
-        self.known.insert(attempt, Known { orders, spool, end: None });
-        tokio::task::spawn_local(attempt::run(self.node.clone(), attempt, spec, hear, self.say.clone()));
+        let spool = Rc::new(OnceCell::new());
+        self.known.insert(attempt, Known { orders, spool: spool.clone(), end: None });
+        let (node, say) = (self.node.clone(), self.say.clone());
+        tokio::task::spawn_local(attempt::run(node, attempt, spec, spool, hear, say));
     }
 
     fn ship(&mut self, attempt: AttemptRef, offset: u64, bytes: usize, last: bool) {
         let Some(known) = self.known.get(&attempt) else { return };
-        let mut read = if bytes == 0 {
-            Vec::new()
-        } else {
-            known.spool.read(offset, bytes, known.end).unwrap_or_else(|e| {
+        let mut read = match known.spool.get() {
+            Some(spool) if bytes > 0 => spool.read(offset, bytes, known.end).unwrap_or_else(|e| {
                 boot_log::line(&format!("attempt {attempt}: reading its log: {e}"));
                 Vec::new()
-            })
+            }),
+            Some(_) | None => Vec::new(),
         };
         // What the disk has lost is replaced, so that offsets stay what was announced.
         read.resize(bytes, b'?');

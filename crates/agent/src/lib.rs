@@ -12,6 +12,7 @@ mod config;
 mod connection;
 mod driver;
 mod finalize;
+mod folder;
 mod prepare;
 mod python;
 mod session;

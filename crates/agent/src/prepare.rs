@@ -1,7 +1,7 @@
 //! Before an attempt runs: its folders, code, inputs, Python environment, command and variables.
 //!
 //! ```text
-//! <attempt>/log, exit.json              spool and record, never seen by the job
+//! <attempt>/log, log.tail               the spool, never seen by the job
 //! <attempt>/tmp                         seen as /tmp
 //! <attempt>/work                        seen as /mnt/azureml/cr/j/<job>/
 //!           exe/wd                      the working folder, with outputs/ and logs/
@@ -9,21 +9,23 @@
 //!           venv                        python and pip
 //! ```
 //!
-//! With isolation off the job sees the same folders where they lie. A job without code and inputs costs no
-//! request, and a few file operations.
+//! With isolation off the job sees the same folders where they lie. A job without code, inputs and outputs costs no
+//! request and no file operation: its folder was ready before it came.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, chown};
+use std::os::unix::fs::{OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use futures_util::{StreamExt, TryStreamExt};
 use neap_protocol::{AttemptSpec, BlobFolder, Exit, FailureClass, Input, Isolation, Output};
-use neap_sandbox::{AttemptLimits, HEAD_FILE, JOBS_PLACE, Launch, NODE_MARK, PROCESSES_MAX, View};
+use neap_sandbox::{AttemptLimits, HEAD_FILE, JOBS_PLACE, Launch, NODE_MARK, PROCESSES_MAX, SpoolEnd, View};
 
 use crate::attempt::Node;
 use crate::blobs::{Blobs, place_below};
 use crate::command::{self, Places};
+use crate::folder::{Folder, make_owned};
 use crate::python::Interpreter;
 use crate::session::prepare_failed;
 
@@ -36,16 +38,40 @@ pub(crate) struct Layout {
     pub work: PathBuf,
     /// `work`, as the job sees it.
     seen: PathBuf,
-    pub owner: Option<u32>,
+    /// The environment for Python, as the job sees it.
+    venv: Option<PathBuf>,
+    owner: Option<u32>,
+    said_bytes: Cell<u64>,
 }
 
 impl Layout {
-    pub(crate) fn new(dir: PathBuf, spec: &AttemptSpec, namespaces: bool, user: Option<u32>) -> Self {
+    pub(crate) fn new(folder: &Folder, spec: &AttemptSpec, namespaces: bool, owner: Option<u32>) -> Self {
+        let dir = folder.dir.clone();
         let work = dir.join("work");
         let isolated = spec.isolation == Isolation::Full;
         let seen =
             if isolated && namespaces { Path::new(JOBS_PLACE).join(&spec.job_name) } else { work.clone() };
-        Self { dir, work, seen, owner: user.filter(|_| isolated) }
+        let venv = folder.environment().map(|name| seen.join(name));
+        Self { dir, work, seen, venv, owner, said_bytes: Cell::new(0) }
+    }
+
+    /// Adds a line of ours to the log of an attempt that does not run.
+    pub(crate) fn say(&self, text: &str) -> io::Result<()> {
+        use std::os::unix::fs::FileExt;
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(self.dir.join(HEAD_FILE))?;
+        file.write_all_at(text.as_bytes(), self.said_bytes.get())?;
+        self.said_bytes.set(self.said_bytes.get() + text.len() as u64);
+        Ok(())
+    }
+
+    /// What the log holds as long as it holds only lines of ours.
+    pub(crate) fn said(&self) -> SpoolEnd {
+        SpoolEnd { head_bytes: self.said_bytes.get(), after_head_bytes: 0 }
     }
 
     pub(crate) fn working(&self) -> PathBuf {
@@ -71,52 +97,47 @@ fn data_name(kind: &str, name: &str) -> String {
     format!("cap/data-capability/wd/{kind}_{name}")
 }
 
-fn make_owned(path: &Path, owner: Option<u32>) -> io::Result<()> {
-    match std::fs::DirBuilder::new().mode(0o700).create(path) {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(e) => Err(io::Error::new(e.kind(), format!("making {}: {e}", path.display()))),
-        Ok(()) => owner.map_or(Ok(()), |owner| chown(path, Some(owner), Some(owner))),
-    }
-}
-
 /// Makes everything ready. Lines about what differs from what was asked for go to the head of the log.
 pub(crate) async fn prepare(
     node: &Node,
     spec: &AttemptSpec,
     layout: &Layout,
+    python: Option<&Interpreter>,
     slot: u32,
 ) -> Result<Launch, Exit> {
     let system = |e: io::Error| prepare_failed(FailureClass::System, e.to_string());
     if spec.job_name.is_empty() || spec.job_name.contains(['/', '\0']) || spec.job_name.starts_with('.') {
         return Err(prepare_failed(FailureClass::System, "the job's name cannot name a folder"));
     }
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&layout.dir).map_err(system)?;
-    make_owned(&layout.work, layout.owner).map_err(system)?;
     let tmp = layout.dir.join("tmp");
-    make_owned(&tmp, layout.owner).map_err(system)?;
-    layout.make("exe/wd").map_err(system)?;
-
     if let Some(code) = &spec.code {
+        let made = ["outputs", "logs"].map(|name| layout.working().join(name));
+        for folder in &made {
+            // The code may have a file of that name.
+            std::fs::remove_dir(folder).map_err(system)?;
+        }
         fetch_folder(&node.blobs()?, code, &layout.working(), layout.owner, "the job's code").await?;
-    }
-    for name in ["exe/wd/outputs", "exe/wd/logs"] {
-        layout.make(name).map_err(system)?;
+        for folder in &made {
+            make_owned(folder, layout.owner).map_err(system)?;
+        }
     }
     let places = bring_data(node, spec, layout).await?;
     let command =
         command::fill(&spec.command, &places).map_err(|e| prepare_failed(FailureClass::InputData, e))?;
 
-    let python = node.python(spec.isolation).await;
-    let venv = environment(node, spec, layout, python.as_ref()).map_err(system)?;
-    first_lines(spec, layout, python.as_ref()).map_err(system)?;
+    let lines = first_lines(spec, python);
+    if !lines.is_empty() {
+        layout.say(&lines).map_err(system)?;
+    }
 
     let isolated = spec.isolation == Isolation::Full;
     let apart = layout.seen != layout.work;
     let tmp_seen = if apart { PathBuf::from("/tmp") } else { tmp.clone() };
     Ok(Launch {
         attempt_dir: layout.dir.clone(),
+        head_bytes: layout.said().head_bytes,
         command,
-        env: variables(node, spec, &places, venv.as_deref(), &tmp_seen),
+        env: variables(node, spec, &places, layout.venv.as_deref(), &tmp_seen),
         cwd: layout.seen.join("exe/wd"),
         timeout_ms: spec.timeout_ms,
         log_bytes_max: spec.log_bytes_max,
@@ -227,31 +248,7 @@ fn own(path: &Path, owner: Option<u32>) -> io::Result<()> {
     owner.map_or(Ok(()), |owner| chown(path, Some(owner), Some(owner)))
 }
 
-/// The attempt's environment; with isolation off the node's, made once.
-fn environment(
-    node: &Node,
-    spec: &AttemptSpec,
-    layout: &Layout,
-    python: Option<&Interpreter>,
-) -> io::Result<Option<PathBuf>> {
-    let Some(python) = python else { return Ok(None) };
-    match spec.isolation {
-        Isolation::Full => {
-            let seen = layout.seen.join("venv");
-            python.write_environment(&layout.work.join("venv"), &seen, layout.owner)?;
-            Ok(Some(seen))
-        }
-        Isolation::Off => {
-            let shared = node.work_dir.join("venv");
-            if !shared.join("bin/pip").exists() {
-                python.write_environment(&shared, &shared, None)?;
-            }
-            Ok(Some(shared))
-        }
-    }
-}
-
-fn first_lines(spec: &AttemptSpec, layout: &Layout, python: Option<&Interpreter>) -> io::Result<()> {
+fn first_lines(spec: &AttemptSpec, python: Option<&Interpreter>) -> String {
     let mut text = String::new();
     for line in &spec.preamble {
         text.push_str(line);
@@ -273,10 +270,7 @@ fn first_lines(spec: &AttemptSpec, layout: &Layout, python: Option<&Interpreter>
     } else if python.is_none() && (spec.command.contains("python") || spec.command.contains("pip ")) {
         text.push_str("[neap] No python3 was found on this node that the job could run.\n");
     }
-    if text.is_empty() {
-        return Ok(());
-    }
-    std::fs::write(layout.dir.join(HEAD_FILE), text)
+    text
 }
 
 fn variables(

@@ -1,11 +1,13 @@
 //! The host's Python, and the light virtual environment every attempt gets on it.
 //!
-//! The environment sees the host's packages; what a job installs goes into its own folder and away with it. It
-//! is written file by file, since `python -m venv` takes a hundred times as long.
+//! The environment sees the host's packages; what a job installs goes into its own folder and away with it. It is
+//! written file by file, since `python -m venv` takes a hundred times as long.
 
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+
+use crate::folder::make_owned;
 
 /// An interpreter, as it describes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,34 +71,55 @@ fn reachable(program: &Path) -> bool {
 }
 
 impl Interpreter {
-    /// Writes an environment to `at`, which attempts see as `seen_at`, for the user who may install into it.
-    pub(crate) fn write_environment(&self, at: &Path, seen_at: &Path, owner: Option<u32>) -> io::Result<()> {
-        let bin = at.join("bin");
-        std::fs::create_dir_all(&bin)?;
+    /// Writes an environment to `at`, for the user who may install into it. It works wherever it is seen. The names of
+    /// what could be changed in it come back, `` among them: the folder itself.
+    ///
+    /// The files are for reading: who wants others must replace them, which shows.
+    pub(crate) fn write_environment(&self, at: &Path, owner: Option<u32>) -> io::Result<Vec<String>> {
         let home = self.program.parent().unwrap_or(Path::new("/")).display();
-        std::fs::write(
-            at.join("pyvenv.cfg"),
-            format!("home = {home}\ninclude-system-site-packages = true\nversion = {}\n", self.version),
+        let mut made = Vec::new();
+        for name in ["", "bin"] {
+            make_owned(&at.join(name), owner)?;
+            made.push(name.to_owned());
+        }
+        write_fixed(
+            &at.join("pyvenv.cfg"),
+            0o444,
+            &format!("home = {home}\ninclude-system-site-packages = true\nversion = {}\n", self.version),
         )?;
-        symlink(&self.program, bin.join("python3"))?;
-        symlink("python3", bin.join("python"))?;
-        let pip = bin.join("pip");
-        std::fs::write(&pip, format!("#!/bin/sh\nexec {}/bin/python3 -m pip \"$@\"\n", seen_at.display()))?;
-        std::fs::set_permissions(&pip, std::fs::Permissions::from_mode(0o755))?;
-        if let Some(owner) = owner {
-            std::os::unix::fs::chown(at, Some(owner), Some(owner))?;
-            std::os::unix::fs::chown(&bin, Some(owner), Some(owner))?;
-        }
-        let Some(wheel) = &self.pip_wheel else { return Ok(()) };
+        write_fixed(&at.join("bin/pip"), 0o555, PIP)?;
+        made.extend(["pyvenv.cfg", "bin/pip"].map(str::to_owned));
+        symlink(&self.program, at.join("bin/python3"))?;
+        symlink("python3", at.join("bin/python"))?;
+        let Some(wheel) = &self.pip_wheel else { return Ok(made) };
         let short: Vec<&str> = self.version.split('.').take(2).collect();
-        let mut packages = at.to_owned();
-        for name in ["lib", &format!("python{}", short.join(".")), "site-packages"] {
-            packages.push(name);
-            std::fs::create_dir_all(&packages)?;
-            if let Some(owner) = owner {
-                std::os::unix::fs::chown(&packages, Some(owner), Some(owner))?;
-            }
+        let library = format!("lib/python{}", short.join("."));
+        let packages = format!("{library}/site-packages");
+        for name in ["lib", &library, &packages] {
+            make_owned(&at.join(name), owner)?;
+            made.push(name.to_owned());
         }
-        std::fs::write(packages.join("neap-pip.pth"), format!("{}\n", wheel.display()))
+        let link = format!("{packages}/neap-pip.pth");
+        write_fixed(&at.join(&link), 0o444, &format!("{}\n", wheel.display()))?;
+        made.push(link);
+        Ok(made)
     }
+
+    #[cfg(test)]
+    pub(crate) fn for_tests() -> Self {
+        Self {
+            program: "/usr/bin/python3.99".into(),
+            version: "3.99.1".into(),
+            pip_wheel: Some("/wheels/pip.whl".into()),
+        }
+    }
+}
+
+/// Runs the `python3` beside itself.
+const PIP: &str =
+    "#!/bin/sh\ncase $0 in */*) exec \"${0%/*}/python3\" -m pip \"$@\" ;; esac\nexec python3 -m pip \"$@\"\n";
+
+fn write_fixed(path: &Path, mode: u32, text: &str) -> io::Result<()> {
+    std::fs::write(path, text)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
 }

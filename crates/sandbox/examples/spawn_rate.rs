@@ -3,7 +3,7 @@
 //! `cargo run --release -p neap-sandbox --example spawn_rate [seconds] [at once] [number]`
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs;
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -20,7 +20,8 @@ const NODE: u64 = 1;
 const ROUNDS: usize = 15;
 /// With HOME and SHELL set, bash does not look its user up.
 const ENV: [(&str, &str); 3] = [("PATH", "/usr/bin:/bin"), ("HOME", "/tmp"), ("SHELL", "/bin/bash")];
-const ENV_TEXT: [&std::ffi::CStr; 3] = [c"PATH=/usr/bin:/bin", c"HOME=/tmp", c"SHELL=/bin/bash"];
+const BARE_BASH: [&CStr; 3] = [c"/bin/bash", c"-c", c"true"];
+const ENV_TEXT: [&CStr; 3] = [c"PATH=/usr/bin:/bin", c"HOME=/tmp", c"SHELL=/bin/bash"];
 
 fn main() {
     let mut args = std::env::args().skip(1).filter_map(|a| a.parse::<usize>().ok());
@@ -46,8 +47,9 @@ fn main() {
         measure("1 bare posix_spawn /bin/true", &|| bare(ms, at_once, &["/bin/true"]));
         measure("2 bare posix_spawn bash -c true", &|| bare(ms, at_once, &["/bin/bash", "-c", "true"]));
         measure("3 attempts, isolation off", &|| attempts(&spawner, root.path(), ms, at_once, false));
-        measure("4 bare bash in namespaces and cgroup", &|| bare_isolated(ms, at_once));
-        measure("5 attempts, isolation full", &|| attempts(&spawner, root.path(), ms, at_once, true));
+        measure("4 bare bash in namespaces and cgroup", &|| bare_isolated(ms, at_once, &BARE_BASH));
+        measure("5 bare true in namespaces and cgroup", &|| bare_isolated(ms, at_once, &[c"/bin/true"]));
+        measure("6 attempts, isolation full", &|| attempts(&spawner, root.path(), ms, at_once, true));
     }
     let mut out = std::io::stdout();
     for (name, rates) in &mut rates {
@@ -108,7 +110,9 @@ fn bare(ms: usize, at_once: usize, argv: &[&str]) -> f64 {
 
 /// The least that a spawn into the same namespaces and cgroup costs: clone, join, mount /proc, exec.
 #[allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
-fn bare_isolated(ms: usize, at_once: usize) -> f64 {
+fn bare_isolated(ms: usize, at_once: usize, argv: &[&CStr]) -> f64 {
+    let mut argv: Vec<_> = argv.iter().map(|word| word.as_ptr()).collect();
+    argv.push(std::ptr::null());
     let _ = NodeCgroup::create("spawn-rate-bare", NODE);
     let mut procs = Vec::new();
     for controller in ["cpu", "memory", "pids", ""] {
@@ -143,7 +147,6 @@ fn bare_isolated(ms: usize, at_once: usize) -> f64 {
                         std::ptr::null(),
                     );
                     libc::mount(c"proc".as_ptr(), c"/proc".as_ptr(), c"proc".as_ptr(), 0, std::ptr::null());
-                    let argv = [c"/bin/bash".as_ptr(), c"-c".as_ptr(), c"true".as_ptr(), std::ptr::null()];
                     let env =
                         [ENV_TEXT[0].as_ptr(), ENV_TEXT[1].as_ptr(), ENV_TEXT[2].as_ptr(), std::ptr::null()];
                     libc::execve(argv[0], argv.as_ptr(), env.as_ptr());
@@ -183,6 +186,7 @@ fn attempts(spawner: &Spawner, root: &Path, ms: usize, at_once: usize, full: boo
             };
             let apart = full && spawner.capabilities().namespaces();
             Launch {
+                head_bytes: 0,
                 command: "true".into(),
                 env: ENV.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
                 cwd: if apart { PathBuf::from(JOBS_PLACE).join("job/wd") } else { dir.join("work/wd") },
@@ -213,8 +217,6 @@ fn attempts(spawner: &Spawner, root: &Path, ms: usize, at_once: usize, full: boo
             assert_eq!(record.outcome, Outcome::Exited { code: 0 });
             done += 1;
             let (slot, _) = live.swap_remove(at);
-            // Every real attempt has a fresh folder: replacing a file would cost more than making one.
-            let _ = fs::remove_file(launches[slot].attempt_dir.join(neap_sandbox::EXIT_FILE));
             if begin.elapsed().as_millis() < ms as u128 {
                 live.push((slot, spawner.launch(&launches[slot]).expect("launched")));
             }

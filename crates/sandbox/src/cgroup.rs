@@ -166,7 +166,17 @@ impl NodeCgroup {
             memory: place(&self.hierarchies.memory),
             pids: place(&self.hierarchies.pids),
             limits: None,
+            oom_counter: self.oom_counter(place(&self.hierarchies.memory)),
         })
+    }
+
+    /// The file that counts the processes the kernel ended in a cgroup for want of memory.
+    fn oom_counter(&self, memory: Option<PathBuf>) -> Option<File> {
+        let name = match self.hierarchies.version {
+            CgroupVersion::V1 => "memory.oom_control",
+            CgroupVersion::V2 => "memory.events",
+        };
+        File::open(memory?.join(name)).ok()
     }
 
     /// Ends every process of the node, and says whether none is left.
@@ -219,6 +229,7 @@ pub(crate) struct SlotCgroup {
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
     limits: Option<AttemptLimits>,
+    oom_counter: Option<File>,
 }
 
 impl SlotCgroup {
@@ -266,27 +277,18 @@ impl SlotCgroup {
         Ok(())
     }
 
-    /// The file that counts the processes the kernel ended here for want of memory; opened before an attempt
-    /// loses sight of the host's mounts.
-    pub(crate) fn oom_counter(&self) -> Option<File> {
-        let name = match self.version {
-            CgroupVersion::V1 => "memory.oom_control",
-            CgroupVersion::V2 => "memory.events",
-        };
-        File::open(self.memory.as_ref()?.join(name)).ok()
+    /// How many processes the kernel has ended here for want of memory, since there is this cgroup.
+    pub(crate) fn oom_kills(&self) -> u64 {
+        use std::os::unix::fs::FileExt;
+        let mut buffer = [0u8; 512];
+        let read = self.oom_counter.as_ref().and_then(|counter| counter.read_at(&mut buffer, 0).ok());
+        std::str::from_utf8(&buffer[..read.unwrap_or(0)])
+            .unwrap_or_default()
+            .lines()
+            .find_map(|line| line.strip_prefix("oom_kill "))
+            .and_then(|n| n.trim().parse().ok())
+            .unwrap_or(0)
     }
-}
-
-pub(crate) fn oom_kills(counter: &File) -> u64 {
-    use std::os::unix::fs::FileExt;
-    let mut buffer = [0u8; 512];
-    let read = counter.read_at(&mut buffer, 0).unwrap_or(0);
-    std::str::from_utf8(&buffer[..read])
-        .unwrap_or_default()
-        .lines()
-        .find_map(|line| line.strip_prefix("oom_kill "))
-        .and_then(|n| n.trim().parse().ok())
-        .unwrap_or(0)
 }
 
 fn put(dir: &Path, name: &str, value: &str) -> io::Result<()> {

@@ -6,9 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::spool::SpoolEnd;
 
-/// Name of the file in an attempt's folder that says how it ended.
-pub const EXIT_FILE: &str = "exit.json";
-
 /// The place of an attempt's folders inside the sandbox: `/mnt/azureml/cr/j/<job name>/`.
 pub const JOBS_PLACE: &str = "/mnt/azureml/cr/j";
 
@@ -21,9 +18,12 @@ pub const TIMEOUT_GRACE_MS: u64 = 2000;
 /// One attempt, ready to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
-    /// Where spool and exit record go. The user's process cannot see it.
+    /// Where the spool goes. The user's process cannot see it. Spool files of an earlier attempt may lie there:
+    /// they are written over, and never read beyond what this attempt has written.
     pub attempt_dir: PathBuf,
-    /// Run by `bash -c`, or `sh -c` where there is no bash.
+    /// The first bytes of the spool's head that are the agent's own.
+    pub head_bytes: u64,
+    /// Run as `bash -c` would, or by `sh -c` where there is no bash.
     pub command: String,
     /// The whole environment.
     pub env: Vec<(String, String)>,
@@ -72,7 +72,7 @@ pub enum Event {
     Ended(ExitRecord),
 }
 
-/// How an attempt ended; also kept as [`EXIT_FILE`].
+/// How an attempt ended. It is said to the agent and kept nowhere: an agent that dies takes its node along.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExitRecord {
     pub outcome: Outcome,

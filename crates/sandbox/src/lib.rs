@@ -9,6 +9,7 @@
 //! the control plane, of HTTP, or of any runtime: descriptors that become readable are its whole asynchrony.
 
 mod cgroup;
+mod direct;
 mod isolate;
 mod launch;
 mod lease;
@@ -21,8 +22,7 @@ mod sys;
 
 pub use cgroup::{CgroupVersion, NodeCgroup};
 pub use launch::{
-    AttemptLimits, EXIT_FILE, Event, ExitRecord, JOBS_PLACE, Launch, Outcome, PROCESSES_MAX,
-    TIMEOUT_GRACE_MS, View,
+    AttemptLimits, Event, ExitRecord, JOBS_PLACE, Launch, Outcome, PROCESSES_MAX, TIMEOUT_GRACE_MS, View,
 };
 pub use lease::{LEASE_FILE, Lease, boot_ms};
 pub use node::{

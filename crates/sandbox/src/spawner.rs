@@ -26,7 +26,7 @@ use crate::isolate::NAMESPACES;
 use crate::launch::{Event, Launch};
 use crate::lease::LeaseReading;
 use crate::probe::Capabilities;
-use crate::supervisor::{self, HEAD_BYTES, Inherited, LAUNCH, STOP};
+use crate::supervisor::{self, BASH, HEAD_BYTES, Inherited, LAUNCH, STOP};
 use crate::sys::{self, Forked};
 
 const REQUEST_BYTES_MAX: usize = 4096;
@@ -264,7 +264,7 @@ fn serve(config: &SpawnerConfig, capabilities: &Capabilities, lease: &LeaseReadi
     }
     let mut spawner = Serving {
         lease,
-        shell: if Path::new("/bin/bash").exists() { c"/bin/bash" } else { c"/bin/sh" },
+        shell: if Path::new("/bin/bash").exists() { BASH } else { c"/bin/sh" },
         dev_null,
         cgroup,
         supervisors: BTreeMap::new(),

@@ -3,10 +3,12 @@
 //! The supervisor writes, the agent reads; neither ever waits for the other. What a reader sees is one
 //! stream: the head, then (once the attempt has ended and output was left out) a line that says how much,
 //! then the tail.
+//!
+//! The files are written over from one attempt to the next, not made anew: what counts is never a file's length, but
+//! how much its writer says it has written.
 
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -27,7 +29,7 @@ pub struct SpoolEnd {
 
 #[derive(Debug)]
 pub(crate) struct SpoolWriter {
-    dir: OwnedFd,
+    dir: PathBuf,
     head: Option<File>,
     tail: Option<File>,
     head_max: u64,
@@ -36,10 +38,8 @@ pub(crate) struct SpoolWriter {
 }
 
 impl SpoolWriter {
-    /// Goes on after what the head already holds.
-    pub(crate) fn new(dir: OwnedFd, log_bytes_max: u64) -> Self {
-        let head_bytes = rustix::fs::statat(&dir, HEAD_FILE, rustix::fs::AtFlags::empty())
-            .map_or(0, |found| found.st_size as u64);
+    /// Goes on after the first `head_bytes` of the head. No file is touched before there is something to write.
+    pub(crate) fn new(dir: PathBuf, head_bytes: u64, log_bytes_max: u64) -> Self {
         let (head_max, tail_max) = shares(log_bytes_max);
         Self {
             dir,
@@ -59,17 +59,17 @@ impl SpoolWriter {
         let room = self.head_max.saturating_sub(self.end.head_bytes).min(bytes.len() as u64) as usize;
         if room > 0 && self.end.after_head_bytes == 0 {
             if self.head.is_none() {
-                self.head = Some(self.open(HEAD_FILE, OFlags::APPEND)?);
+                self.head = Some(self.open(HEAD_FILE)?);
             }
-            if let Some(head) = &mut self.head {
-                head.write_all(&bytes[..room])?;
+            if let Some(head) = &self.head {
+                head.write_all_at(&bytes[..room], self.end.head_bytes)?;
             }
             self.end.head_bytes += room as u64;
             bytes = &bytes[room..];
         }
         while !bytes.is_empty() {
             if self.tail.is_none() {
-                self.tail = Some(self.open(TAIL_FILE, OFlags::empty())?);
+                self.tail = Some(self.open(TAIL_FILE)?);
             }
             let at = self.end.after_head_bytes % self.tail_max;
             let piece = ((self.tail_max - at) as usize).min(bytes.len());
@@ -82,9 +82,9 @@ impl SpoolWriter {
         Ok(())
     }
 
-    fn open(&self, name: &str, more: OFlags) -> io::Result<File> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | more;
-        Ok(File::from(rustix::fs::openat(self.dir.as_fd(), name, flags, Mode::from_raw_mode(0o600))?))
+    fn open(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        Ok(File::from(rustix::fs::open(self.dir.join(name), flags, Mode::from_raw_mode(0o600))?))
     }
 }
 
@@ -112,7 +112,8 @@ impl SpoolReader {
     }
 
     /// Up to `max` bytes of the stream from `offset` on. While the attempt runs (`end` is none) this is the
-    /// head as it grows. Fewer bytes than asked for, or none, mean that there is no more for now.
+    /// head as it grows, and `max` must not lead beyond what the supervisor has told of: after that may come what
+    /// an earlier attempt wrote. Fewer bytes than asked for, or none, mean that there is no more for now.
     pub fn read(&self, offset: u64, max: usize, end: Option<SpoolEnd>) -> io::Result<Vec<u8>> {
         let mut out = Vec::with_capacity(max.min(64 * 1024));
         let head_bytes = end.map_or(u64::MAX, |end| end.head_bytes);
@@ -182,13 +183,15 @@ mod tests {
     use super::*;
 
     fn check(max: u64, pieces: &[&str], expect: &str) {
-        let dir = tempfile::tempdir().unwrap();
-        let fd = rustix::fs::open(dir.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        let mut writer = SpoolWriter::new(fd, max);
+        check_in(tempfile::tempdir().unwrap().path(), max, pieces, expect);
+    }
+
+    fn check_in(dir: &Path, max: u64, pieces: &[&str], expect: &str) {
+        let mut writer = SpoolWriter::new(dir.to_owned(), 0, max);
         for piece in pieces {
             writer.write(piece.as_bytes()).unwrap();
         }
-        let reader = SpoolReader::new(dir.path(), max);
+        let reader = SpoolReader::new(dir, max);
         let end = writer.end();
         assert_eq!(reader.len_at_end(end), expect.len() as u64);
         for step in [1, 3, 1000] {
@@ -203,7 +206,7 @@ mod tests {
             assert_eq!(String::from_utf8(seen).unwrap(), expect, "read {step} at a time");
         }
         let on_disk: u64 =
-            std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
+            std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
         assert!(on_disk <= max.max(2), "{on_disk} bytes on disk, at most {max}");
     }
 
@@ -228,5 +231,19 @@ mod tests {
             &["abcdefghijklmnopqrstuvwxyz"],
             "abc\n[neap: 19 bytes of output left out here; log_bytes_max is 7]\nwxyz",
         );
+    }
+
+    #[test]
+    fn what_an_earlier_attempt_wrote_is_never_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        check_in(
+            dir.path(),
+            10,
+            &["AAAAAAAAAAAAAAAAAAAA"],
+            "AAAAA\n[neap: 10 bytes of output left out here; log_bytes_max is 10]\nAAAAA",
+        );
+        for text in ["", "b", "bcdef", "bcdefg"] {
+            check_in(dir.path(), 10, &[text], text);
+        }
     }
 }

@@ -6,19 +6,19 @@
 //! lasts as long as it does; mounts, IPC and host name are fresh with every attempt.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::pipe::PipeFlags;
 
-use crate::cgroup::{self, NodeCgroup, SlotCgroup};
+use crate::cgroup::{NodeCgroup, SlotCgroup};
 use crate::isolate::{self, StepError};
-use crate::launch::{EXIT_FILE, Event, ExitRecord, Launch, Outcome, TIMEOUT_GRACE_MS};
+use crate::launch::{Event, ExitRecord, Launch, Outcome, TIMEOUT_GRACE_MS};
 use crate::lease::{LeaseReading, boot_ms};
 use crate::spool::{SpoolEnd, SpoolWriter};
 use crate::sys::{self, ChildStack, Program, ProgramSpec, Reaped};
@@ -27,6 +27,8 @@ use crate::sys::{self, ChildStack, Program, ProgramSpec, Reaped};
 /// follows, or the grace in milliseconds.
 pub(crate) const LAUNCH: u8 = b'L';
 pub(crate) const STOP: u8 = b'S';
+/// The shell whose ways are known well enough to do without it.
+pub(crate) const BASH: &std::ffi::CStr = c"/bin/bash";
 pub(crate) const HEAD_BYTES: usize = 9;
 
 /// While output comes without pause, the agent is told about it this often.
@@ -116,10 +118,10 @@ struct Supervisor<'a> {
 /// The attempt that runs now.
 struct Current<'s, 'a> {
     supervisor: &'s mut Supervisor<'a>,
-    folder: OwnedFd,
     spool: SpoolWriter,
     main: i32,
-    oom: Option<(File, u64)>,
+    /// How many processes of the slot had been ended for want of memory before.
+    oom_before: u64,
     told_bytes: u64,
     told_at_ms: u64,
 }
@@ -174,18 +176,11 @@ impl<'a> Supervisor<'a> {
 
     fn start(&mut self, inherited: &Inherited<'_>, launch: &Launch) -> Result<Current<'_, 'a>, StepError> {
         let step = |step: &'static str| move |e: rustix::io::Errno| (step, io::Error::from(e));
-        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-        let opening = "opening the attempt's folder";
-        let folder = rustix::fs::open(&launch.attempt_dir, flags, Mode::empty()).map_err(step(opening))?;
-        let spool_folder = rustix::io::fcntl_dupfd_cloexec(&folder, 3).map_err(step(opening))?;
-        let spool = SpoolWriter::new(spool_folder, launch.log_bytes_max);
-        let mut oom = None;
+        let spool = SpoolWriter::new(launch.attempt_dir.clone(), launch.head_bytes, launch.log_bytes_max);
+        let mut oom_before = 0;
         if let Some(cgroup) = &mut self.cgroup {
             cgroup.limit(launch.limits).map_err(|e| ("setting the limits", e))?;
-            oom = cgroup.oom_counter().map(|counter| {
-                let before = cgroup::oom_kills(&counter);
-                (counter, before)
-            });
+            oom_before = cgroup.oom_kills();
         }
         // An earlier attempt may have made it non-blocking (some runtimes do).
         rustix::fs::fcntl_setfl(&self.pipe, OFlags::empty()).map_err(step("resetting the output"))?;
@@ -199,6 +194,9 @@ impl<'a> Supervisor<'a> {
         let mut program = Program::new(ProgramSpec {
             shell: inherited.shell,
             command: &launch.command,
+            direct: (inherited.shell == BASH)
+                .then(|| crate::direct::direct(&launch.command, &launch.env))
+                .flatten(),
             env: &launch.env,
             cwd: launch.cwd.as_os_str().as_bytes(),
             stdin: inherited.dev_null.as_raw_fd(),
@@ -213,7 +211,7 @@ impl<'a> Supervisor<'a> {
         neap_crash::point("command-started-before-word");
         let _ = tell(self.agent, &Event::Started, SendFlags::DONTWAIT);
         let told_bytes = spool.end().head_bytes;
-        Ok(Current { supervisor: self, folder, told_bytes, spool, main, oom, told_at_ms: 0 })
+        Ok(Current { supervisor: self, told_bytes, spool, main, oom_before, told_at_ms: 0 })
     }
 }
 
@@ -266,7 +264,6 @@ impl Current<'_, '_> {
         let outcome = ending.map_or_else(|| self.outcome(status, launch), |ending| ending.outcome);
         let record = ExitRecord { outcome, spool: self.spool.end() };
         neap_crash::point("tree-ended-before-exit-record");
-        let _ = self.keep(&record);
         neap_crash::point("exit-recorded-before-word");
         record
     }
@@ -397,8 +394,8 @@ impl Current<'_, '_> {
     fn outcome(&self, status: i32, launch: &Launch) -> Outcome {
         let code = sys::exit_code(status);
         if code != Some(0)
-            && let Some((counter, before)) = &self.oom
-            && cgroup::oom_kills(counter) > *before
+            && let Some(cgroup) = &self.supervisor.cgroup
+            && cgroup.oom_kills() > self.oom_before
         {
             return Outcome::OutOfMemory { limit_mb: launch.limits.memory_mb };
         }
@@ -406,14 +403,6 @@ impl Current<'_, '_> {
             (Some(code), _) => Outcome::Exited { code },
             (None, signal) => Outcome::Signaled { signal: signal.unwrap_or(0) },
         }
-    }
-
-    fn keep(&self, record: &ExitRecord) -> io::Result<()> {
-        let part = format!("{EXIT_FILE}.part");
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::openat(self.folder.as_fd(), &part, flags, Mode::from_raw_mode(0o600))?;
-        File::from(file).write_all(&serde_json::to_vec(record)?)?;
-        Ok(rustix::fs::renameat(&self.folder, &part, &self.folder, EXIT_FILE)?)
     }
 }
 

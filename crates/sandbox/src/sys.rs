@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::direct::Direct;
 use crate::launch::View;
 
 /// Which side of a fork one is on.
@@ -47,6 +48,7 @@ pub(crate) struct Program {
     _text: Vec<CString>,
     argv: Vec<*const c_char>,
     envp: Vec<*const c_char>,
+    direct: Option<DirectProgram>,
     cwd: CString,
     stdin: RawFd,
     output: RawFd,
@@ -58,10 +60,24 @@ pub(crate) struct Program {
     step: &'static str,
 }
 
+/// A program that is executed without a shell.
+#[derive(Debug)]
+struct DirectProgram {
+    _words: Vec<CString>,
+    argv: Vec<*const c_char>,
+    /// Where it may be, each with the variable `_` that the shell would set.
+    candidates: Vec<(CString, CString)>,
+    /// What the shell would add to the variables; they stand in `envp` from `added_at` on, `_` last.
+    added: [CString; 2],
+    added_at: usize,
+}
+
 /// How a program is to be started; see [`Program`].
 pub(crate) struct ProgramSpec<'a> {
     pub shell: &'a CStr,
     pub command: &'a str,
+    /// The same command, where it needs no shell.
+    pub direct: Option<Direct>,
     pub env: &'a [(String, String)],
     pub cwd: &'a [u8],
     pub stdin: RawFd,
@@ -106,12 +122,29 @@ impl Program {
         let mut argv: Vec<_> = owned[..3].iter().map(|t| t.as_ptr()).collect();
         argv.push(std::ptr::null());
         let mut envp: Vec<_> = owned[3..].iter().map(|t| t.as_ptr()).collect();
+        let mut direct = None;
+        if let Some(Direct { words, candidates }) = spec.direct {
+            let added = [text([b"PWD=", spec.cwd].concat())?, c"SHLVL=0".to_owned()];
+            let words =
+                words.into_iter().map(|word| text(word.into_bytes())).collect::<io::Result<Vec<_>>>()?;
+            let mut argv: Vec<_> = words.iter().map(|word| word.as_ptr()).collect();
+            argv.push(std::ptr::null());
+            let candidates = candidates
+                .into_iter()
+                .map(|at| Ok((text(at.clone().into_bytes())?, text(format!("_={at}").into_bytes())?)))
+                .collect::<io::Result<Vec<_>>>()?;
+            let added_at = envp.len();
+            envp.extend(added.iter().map(|variable| variable.as_ptr()));
+            envp.push(std::ptr::null());
+            direct = Some(DirectProgram { _words: words, argv, candidates, added, added_at });
+        }
         envp.push(std::ptr::null());
         Ok(Self {
             shell: spec.shell.to_owned(),
             _text: owned,
             argv,
             envp,
+            direct,
             cwd: text(spec.cwd.to_vec())?,
             stdin: spec.stdin,
             output: spec.output,
@@ -206,6 +239,16 @@ extern "C" fn begin(program: *mut c_void) -> c_int {
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        if let Some(direct) = &program.direct {
+            // The first that can be executed, as the shell searches. Where none can, or the kernel does not take it,
+            // the shell below gets the command after all: with the variables as they were given.
+            let found = |(at, _): &&(CString, CString)| libc::access(at.as_ptr(), libc::X_OK) == 0;
+            if let Some((at, underscore)) = direct.candidates.iter().find(found) {
+                program.envp[direct.added_at + direct.added.len()] = underscore.as_ptr();
+                libc::execve(at.as_ptr(), direct.argv.as_ptr(), program.envp.as_ptr());
+            }
+            program.envp[direct.added_at] = std::ptr::null();
+        }
         libc::execve(program.shell.as_ptr(), program.argv.as_ptr(), program.envp.as_ptr());
     }
     failed(program, "executing the shell")

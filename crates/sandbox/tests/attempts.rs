@@ -36,6 +36,8 @@ const TESTS: &[(&str, Test)] = &[
     ("an_attempt_sees_only_its_own", an_attempt_sees_only_its_own),
     ("what_cannot_start_says_why", what_cannot_start_says_why),
     ("the_environment_is_what_was_given", the_environment_is_what_was_given),
+    ("without_a_shell_it_is_the_same", without_a_shell_it_is_the_same),
+    ("one_folder_serves_many_attempts", one_folder_serves_many_attempts),
     ("a_fenced_node_has_no_processes", a_fenced_node_has_no_processes),
 ];
 
@@ -113,6 +115,7 @@ impl World {
         let cwd =
             if self.isolated() { PathBuf::from(JOBS_PLACE).join("job/wd") } else { dir.join("work/wd") };
         Launch {
+            head_bytes: 0,
             command: command.into(),
             env: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
             cwd,
@@ -202,9 +205,6 @@ impl Running {
             Some(Event::Ended(record)) => Some(record.clone()),
             _ => None,
         });
-        let kept: ExitRecord = fs::read(self.launch.attempt_dir.join("exit.json"))
-            .map_or_else(|_| record.clone(), |kept| serde_json::from_slice(&kept).unwrap());
-        assert_eq!(kept, record, "the record on disk says the same");
         let spool = SpoolReader::new(&self.launch.attempt_dir, self.launch.log_bytes_max);
         let output = spool.read(0, 1 << 24, Some(record.spool)).unwrap();
         Ran { record, output: String::from_utf8_lossy(&output).into_owned() }
@@ -328,10 +328,6 @@ fn an_attempt_ends_with_its_agent(world: &World) {
         assert!(runs(&mark));
         drop(running);
         eventually("the attempt is gone", || !runs(&mark));
-        eventually("its record is written", || launch.attempt_dir.join("exit.json").exists());
-        let record: ExitRecord =
-            serde_json::from_slice(&fs::read(launch.attempt_dir.join("exit.json")).unwrap()).unwrap();
-        assert_eq!(record.outcome, Outcome::AgentLost);
     }
 }
 
@@ -377,7 +373,9 @@ fn output_is_bounded(world: &World) {
 
 fn output_comes_while_it_runs(world: &World) {
     for launch in world.both("echo one; read -t 1000 < <(sleep 1000); echo two") {
-        fs::write(launch.attempt_dir.join("log"), "written by the agent\n").unwrap();
+        let ours = "written by the agent\n";
+        fs::write(launch.attempt_dir.join("log"), format!("{ours}and what another attempt left")).unwrap();
+        let launch = Launch { head_bytes: ours.len() as u64, ..launch };
         let mut running = world.start(&launch).started();
         let expect = "written by the agent\none\n";
         let bytes = running.until("notice of its output", |seen| {
@@ -388,7 +386,7 @@ fn output_comes_while_it_runs(world: &World) {
         });
         assert_eq!(bytes, expect.len() as u64);
         let spool = SpoolReader::new(&launch.attempt_dir, launch.log_bytes_max);
-        assert_eq!(spool.read(0, 1000, None).unwrap(), expect.as_bytes());
+        assert_eq!(spool.read(0, bytes as usize, None).unwrap(), expect.as_bytes());
         running.attempt.stop(0).unwrap();
         assert_eq!(running.end().output, expect);
     }
@@ -446,6 +444,75 @@ fn the_environment_is_what_was_given(world: &World) {
         let (env, fds) = ran.output.split_once("/bin\n").unwrap();
         assert_eq!(env, "A=b c\nPATH=/usr/bin:");
         assert_eq!(fds, "0\n1\n2\n", "no descriptor leaks in");
+    }
+}
+
+/// The same command, plain and so that it takes a shell, must do the same.
+fn without_a_shell_it_is_the_same(world: &World) {
+    let scripts = |dir: &Path| {
+        let files = [
+            ("hash-bang", "#!/bin/sh\necho by sh: $0 $*; exit 4\n", 0o755),
+            ("bare", "echo by the shell: $1; exit 5\n", 0o755),
+            ("not-executable", "echo no\n", 0o644),
+            ("no-interpreter", "#!/no/such/program\n", 0o755),
+        ];
+        for (name, text, mode) in files {
+            let path = dir.join("work/wd").join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+    };
+    let code = |ran: &Ran| match ran.record.outcome {
+        Outcome::Exited { code } => code,
+        ref other => panic!("{other:?}"),
+    };
+    for (command, expect) in [
+        ("true", 0),
+        ("false", 1),
+        ("echo one two  three", 0),
+        ("env", 0),
+        ("sh -c pwd", 0),
+        ("./hash-bang a b", 4),
+        ("./bare a", 5),
+        ("./not-executable", 126),
+        ("./no-interpreter", 126),
+        ("/bin", 126),
+        ("./nothing", 127),
+        ("no-such-program-anywhere x", 127),
+        ("ls /no/such/file", 2),
+    ] {
+        for (plain, shell) in world.both(command).into_iter().zip(world.both(&format!("{command} #"))) {
+            scripts(&plain.attempt_dir);
+            // The second finds the same folders, so that every path in the output is the same.
+            let shell = Launch { command: shell.command, ..plain.clone() };
+            let [plain, shell] = [world.run(&plain), world.run(&shell)];
+            let lines = |ran: &Ran| {
+                let mut lines: Vec<String> = ran.output.lines().map(str::to_owned).collect();
+                lines.sort();
+                lines
+            };
+            assert_eq!(lines(&plain), lines(&shell), "{command}");
+            assert_eq!(code(&plain), code(&shell), "{command}: {}", plain.output);
+            assert!(
+                code(&plain) == expect || [126, 127].contains(&expect) && code(&plain) > 125,
+                "{command}: {}",
+                plain.output
+            );
+        }
+    }
+}
+
+fn one_folder_serves_many_attempts(world: &World) {
+    for launch in world.both("exit 0") {
+        for (command, expect) in [
+            ("printf 'a long first line'", "a long first line"),
+            ("true", ""),
+            ("echo hi", "hi\n"),
+            ("seq 3", "1\n2\n3\n"),
+        ] {
+            let ran = world.run(&Launch { command: command.into(), ..launch.clone() });
+            assert_eq!((ran.record.outcome, ran.output.as_str()), (Outcome::Exited { code: 0 }, expect));
+        }
     }
 }
 

@@ -1,0 +1,313 @@
+//! A real agent against a small control plane and blob store made here: the same program, run with `agent`.
+
+mod world;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+
+use neap_protocol::{Down, Exit, Input, Isolation, Output, Report, Up};
+use world::{Heard, World, attempt, found, wait_until};
+
+type Test = fn(&tokio::runtime::Runtime);
+
+const TESTS: &[(&str, Test)] = &[
+    ("a_job_goes_all_the_way", |rt| rt.block_on(a_job_goes_all_the_way())),
+    ("small_jobs_need_no_blobs", |rt| rt.block_on(small_jobs_need_no_blobs())),
+    ("reports_survive_a_lost_connection", |rt| rt.block_on(reports_survive_a_lost_connection())),
+    ("stop_forget_and_refused", |rt| rt.block_on(stop_forget_and_refused())),
+    ("the_lease_ends_node_and_attempt", |rt| rt.block_on(the_lease_ends_node_and_attempt())),
+    ("nothing_is_left_to_the_next", |rt| rt.block_on(nothing_is_left_to_the_next())),
+    ("large_files_are_stored_in_blocks", |rt| rt.block_on(large_files_are_stored_in_blocks())),
+    ("a_certificate_is_renewed", |rt| rt.block_on(a_certificate_is_renewed())),
+    ("what_cannot_be_prepared_says_why", |rt| rt.block_on(what_cannot_be_prepared_says_why())),
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [word, dir] = args.as_slice()
+        && word == "agent"
+    {
+        return match neap_agent::main(Path::new(dir)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => panic!("{e}"),
+        };
+    }
+    #[allow(clippy::print_stdout, reason = "a test harness lists its tests")]
+    if args.iter().any(|a| a == "--list") {
+        for (name, _) in TESTS.iter().filter(|_| !args.iter().any(|a| a == "--ignored")) {
+            println!("{name}: test");
+        }
+        return ExitCode::SUCCESS;
+    }
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let wanted: Vec<&String> = args.iter().filter(|a| !a.starts_with("--")).collect();
+    for (name, test) in TESTS.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|w| name == w))
+    {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+        test(&runtime);
+        #[allow(clippy::print_stdout, reason = "as above")]
+        {
+            println!("test {name} ... ok");
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+async fn a_job_goes_all_the_way() {
+    for isolation in [Isolation::Full, Isolation::Off] {
+        let mut world = World::new().await;
+        world.put("code/main.sh", "cat sub/part & wait; cat $AZURE_ML_INPUT_data/x; ls");
+        world.put("code/sub/part", "code\n");
+        world.put("data/set/x", "data\n");
+        world.put("data/one file & more.txt", "single\n");
+        let mut spec = world.spec(
+            "bash main.sh; cat '${{inputs.file}}'; echo lr ${{inputs.lr}} $[[no ${{inputs.absent}}]] $MINE $AZUREML_RUN_ID; \
+             echo model > ${{outputs.model}}/m; echo solo > ${{outputs.solo}}; mkdir outputs/deep; echo a > outputs/deep/a; \
+             ln -s deep/a outputs/link; ln -s /etc/shadow outputs/escape; echo l > logs/l; \
+             python -c 'import sys; print(sys.prefix != sys.base_prefix)'; pip --version | cut -c1-4; echo >> /dev/stdout",
+            isolation,
+        );
+        spec.code = Some(world.folder("code/"));
+        spec.inputs = BTreeMap::from([
+            ("data".into(), Input::Folder { at: world.folder("data/set/") }),
+            ("file".into(), Input::File { at: world.folder("data/one file & more.txt") }),
+            ("lr".into(), Input::Literal { value: "0.1".into() }),
+        ]);
+        spec.outputs = BTreeMap::from([
+            ("model".into(), Output::Folder { at: world.folder("named/model/") }),
+            ("solo".into(), Output::File { at: world.folder("named/solo.txt") }),
+        ]);
+        spec.preamble = vec!["first line".into()];
+        spec.image = Some("img:1".into());
+        let mut wire = world.welcome(60_000).await;
+        let one = attempt(1);
+        wire.send(&Down::Start { attempt: one, spec: Box::new(spec) }).await;
+        let mut heard = Heard::default();
+        world.hear(&mut wire, &mut heard, |heard| heard.exit(one).is_some()).await;
+        let text = heard.text(one);
+        assert_eq!(heard.exit(one), Some(&Exit::Success), "{text}\n{}", world.log());
+        let mut lines = text.lines();
+        assert_eq!(lines.next(), Some("first line"));
+        assert!(lines.next().unwrap().contains("image img:1 is not used"), "{text}");
+        let rest: Vec<&str> = lines.collect();
+        let expect =
+            ["code", "data", "logs", "main.sh", "outputs", "sub", "single", "lr 0.1 42 clever_name_1"];
+        assert_eq!(rest[..8], expect, "{text}");
+        assert_eq!(rest[8..], ["True", "pip ", ""], "{text}");
+        for (blob, content) in [
+            ("named/model/m", "model\n"),
+            ("named/solo.txt", "solo\n"),
+            ("artifacts/outputs/deep/a", "a\n"),
+            ("artifacts/outputs/link", "a\n"),
+            ("artifacts/logs/l", "l\n"),
+        ] {
+            assert_eq!(world.blob(blob), content);
+        }
+        assert!(!world.blobs.lock().unwrap().contains_key("artifacts/outputs/escape"));
+        let kinds: Vec<&Report> = heard.reports.iter().map(|(_, _, body)| body).collect();
+        assert!(
+            matches!(kinds[..], [Report::Started { .. }, Report::Finalizing, Report::Ended { .. }]),
+            "{kinds:?}"
+        );
+        wait_until("its folder is deleted", || found(&world, "main.sh").is_empty()).await;
+        wire.send(&Down::Leave { grace_ms: 0 }).await;
+        assert_eq!(world.exit_of_agent(), 0, "{}", world.log());
+    }
+}
+
+async fn small_jobs_need_no_blobs() {
+    let world = World::new().await;
+    let mut wire = world.welcome(60_000).await;
+    let mut heard = Heard::default();
+    for job in 1..=20 {
+        let isolation = if job % 2 == 0 { Isolation::Off } else { Isolation::Full };
+        let mut spec = world.spec(&format!("exit $(( {job} % 3 ))"), isolation);
+        // Nobody answers there: a request would fail the job.
+        spec.artifacts.container_url = "https://localhost:1/none".into();
+        wire.send(&Down::Start { attempt: attempt(job), spec: Box::new(spec) }).await;
+    }
+    world.hear(&mut wire, &mut heard, |heard| (1..=20).all(|job| heard.exit(attempt(job)).is_some())).await;
+    for job in 1..=20 {
+        let expect = match job % 3 {
+            0 => Exit::Success,
+            code => Exit::Code { code: code as i32 },
+        };
+        assert_eq!(heard.exit(attempt(job)), Some(&expect), "{job}: {}", heard.text(attempt(job)));
+    }
+}
+
+async fn reports_survive_a_lost_connection() {
+    let world = World::new().await;
+    let mut wire = world.welcome(60_000).await;
+    let go = world.dir.path().join("go");
+    let command = format!("echo before; while [ ! -e {} ]; do sleep 0.01; done; echo after", go.display());
+    wire.send(&Down::Start { attempt: attempt(1), spec: Box::new(world.spec(&command, Isolation::Off)) })
+        .await;
+    let mut heard = Heard::default();
+    world.hear(&mut wire, &mut heard, |heard| heard.text(attempt(1)) == "before\n").await;
+    drop(wire);
+    std::fs::write(&go, "").unwrap();
+    let after =
+        |log: &std::path::PathBuf| std::fs::read_to_string(log).is_ok_and(|log| log.contains("after"));
+    wait_until("it ends while nobody listens", || found(&world, "log").iter().any(after)).await;
+    let mut wire = world.accept().await;
+    let Up::Hello { attempts, .. } = wire.message().await else { panic!("no hello") };
+    assert_eq!(attempts.iter().map(|known| known.attempt).collect::<Vec<_>>(), [attempt(1)]);
+    wire.send(&Down::Welcome { lease_ttl_ms: 60_000, heartbeat_ms: 200 }).await;
+    world.hear(&mut wire, &mut heard, |heard| heard.exit(attempt(1)).is_some()).await;
+    assert_eq!(heard.text(attempt(1)), "before\nafter\n");
+    assert_eq!(heard.exit(attempt(1)), Some(&Exit::Success));
+}
+
+async fn stop_forget_and_refused() {
+    let mut world = World::new().await;
+    let mut wire = world.welcome(60_000).await;
+    let mut heard = Heard::default();
+    for (job, isolation) in [(1, Isolation::Full), (2, Isolation::Full), (3, Isolation::Off)] {
+        let mut spec = world
+            .spec("touch mine-$MINE; trap 'echo bye; exit 0' TERM; echo up; sleep 1000 & wait", isolation);
+        spec.environment_variables.insert("MINE".into(), job.to_string());
+        wire.send(&Down::Start { attempt: attempt(job), spec: Box::new(spec) }).await;
+    }
+    world.hear(&mut wire, &mut heard, |heard| (1..=3).all(|job| heard.text(attempt(job)) == "up\n")).await;
+    wire.send(&Down::Stop { attempt: attempt(1), grace_ms: 30_000 }).await;
+    wire.send(&Down::Forget { attempt: attempt(2) }).await;
+    wire.send(&Down::Stop { attempt: attempt(9), grace_ms: 0 }).await;
+    world
+        .hear(&mut wire, &mut heard, |heard| [1, 9].iter().all(|job| heard.exit(attempt(*job)).is_some()))
+        .await;
+    assert_eq!(heard.exit(attempt(1)), Some(&Exit::Stopped));
+    assert_eq!(heard.text(attempt(1)), "up\nbye\n");
+    assert_eq!(heard.exit(attempt(9)), Some(&Exit::Stopped), "one it never knew");
+    wait_until("the forgotten attempt's folder is deleted", || found(&world, "mine-2").is_empty()).await;
+    assert_eq!(found(&world, "mine-3").len(), 1, "the other one's is there");
+    assert_eq!(heard.exit(attempt(2)), None);
+    wire.send(&Down::Refused { reason: "the node is gone".into() }).await;
+    assert_eq!(world.exit_of_agent(), 0);
+    assert!(world.log().contains("the node is gone"), "{}", world.log());
+}
+
+async fn the_lease_ends_node_and_attempt() {
+    let mut world = World::new().await;
+    let mut wire = world.welcome(1500).await;
+    let mut heard = Heard::default();
+    wire.send(&Down::Start {
+        attempt: attempt(1),
+        spec: Box::new(world.spec("echo up; sleep 1000", Isolation::Full)),
+    })
+    .await;
+    world.hear(&mut wire, &mut heard, |heard| heard.text(attempt(1)) == "up\n").await;
+    // Not one heartbeat is answered any more.
+    assert_eq!(world.exit_of_agent(), 0);
+    assert!(world.log().contains("LeaseLost"), "{}", world.log());
+}
+
+async fn what_cannot_be_prepared_says_why() {
+    let world = World::new().await;
+    let mut wire = world.welcome(60_000).await;
+    let mut heard = Heard::default();
+    let mut spec = world.spec("true", Isolation::Full);
+    spec.inputs = BTreeMap::from([("data".into(), Input::Folder { at: world.folder("nothing/here/") })]);
+    wire.send(&Down::Start { attempt: attempt(1), spec: Box::new(spec) }).await;
+    let spec = world.spec("echo ${{inputs.gone}}", Isolation::Full);
+    wire.send(&Down::Start { attempt: attempt(2), spec: Box::new(spec) }).await;
+    world.hear(&mut wire, &mut heard, |heard| (1..=2).all(|job| heard.exit(attempt(job)).is_some())).await;
+    for (job, part) in [(1, "input data: there is nothing at nothing/here/"), (2, "${{inputs.gone}}")] {
+        let Some(Exit::PrepareFailed { message, .. }) = heard.exit(attempt(job)) else { panic!("{heard:?}") };
+        assert!(message.contains(part), "{message}");
+        assert!(heard.text(attempt(job)).contains(part), "the log says it too");
+    }
+}
+
+/// Attempts one after the other on one node, with and without isolation: what each finds, whatever the others did.
+async fn nothing_is_left_to_the_next() {
+    let world = World::new().await;
+    let mut wire = world.welcome(60_000).await;
+    let mut heard = Heard::default();
+    let look = "stat -c '%a %F' . .. outputs logs $TMPDIR $VIRTUAL_ENV $VIRTUAL_ENV/bin; \
+                find . .. $TMPDIR $VIRTUAL_ENV -mindepth 1 | sed 's:.*/attempts/[0-9]*/::' | sort; cat $VIRTUAL_ENV/bin/pip";
+    let dirty = [
+        "echo x > left; mkdir -p outputs/deep; echo o > outputs/deep/o",
+        "echo x > $TMPDIR/left",
+        "rm -r logs; ln -s /etc logs",
+        "chmod 777 . $TMPDIR",
+        "printf '#!/bin/sh' > $VIRTUAL_ENV/bin/left; mkdir -p $VIRTUAL_ENV/lib/left",
+        "cd $VIRTUAL_ENV/bin; rm pip; echo echo bad > pip",
+        "mkfifo left; rmdir ../wd/outputs",
+        "seq 100000",
+        "echo a short line",
+        "true",
+        "kill -9 $$",
+    ];
+    let mut job = 0;
+    for isolation in [Isolation::Full, Isolation::Off] {
+        let mut clean = None;
+        for command in ["true", "true", "true"].iter().chain(&dirty) {
+            for command in [command, look] {
+                job += 1;
+                let one = attempt(job);
+                let spec = world.spec(command, isolation);
+                wire.send(&Down::Start { attempt: one, spec: Box::new(spec) }).await;
+                world.hear(&mut wire, &mut heard, |heard| heard.exit(one).is_some()).await;
+            }
+            let seen = heard.text(attempt(job));
+            assert_eq!(heard.exit(attempt(job)), Some(&Exit::Success), "{seen}");
+            assert!(seen.contains("bin/python3") && !seen.contains("left"), "{seen}");
+            assert_eq!(&seen, clean.get_or_insert(seen.clone()), "after {command}, {isolation:?}");
+        }
+    }
+    // Attempts that leave nothing take each other's place.
+    let folders = || std::fs::read_dir(world.dir.path().join("node/attempts")).unwrap().count();
+    let before = folders();
+    for _ in 0..30 {
+        job += 1;
+        let one = attempt(job);
+        wire.send(&Down::Start { attempt: one, spec: Box::new(world.spec("true", Isolation::Off)) }).await;
+        world.hear(&mut wire, &mut heard, |heard| heard.exit(one).is_some()).await;
+    }
+    assert!(folders() <= before + 4, "{} folders, before {before}", folders());
+}
+
+async fn large_files_are_stored_in_blocks() {
+    let world = World::new().await;
+    let mut wire = world.welcome(60_000).await;
+    let mut heard = Heard::default();
+    let command =
+        "seq 1 2500000 > outputs/many; head -c 8388608 /dev/zero > outputs/exact; printf '' > outputs/none";
+    let one = attempt(1);
+    wire.send(&Down::Start { attempt: one, spec: Box::new(world.spec(command, Isolation::Full)) }).await;
+    world.hear(&mut wire, &mut heard, |heard| heard.exit(one).is_some()).await;
+    assert_eq!(heard.exit(one), Some(&Exit::Success), "{}\n{}", heard.text(one), world.log());
+    let many: String = (1..=2_500_000).map(|n| format!("{n}\n")).collect();
+    assert!(many.len() > 2 * 8 * 1024 * 1024);
+    assert!(world.blob("artifacts/outputs/many") == many, "every byte is there, in its place");
+    assert!(world.blob("artifacts/outputs/exact") == "\0".repeat(8 * 1024 * 1024));
+    assert_eq!(world.blob("artifacts/outputs/none"), "");
+    let left: Vec<String> =
+        world.blobs.lock().unwrap().keys().filter(|name| name.contains(" block ")).cloned().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+async fn a_certificate_is_renewed() {
+    let world = World::new().await;
+    let mut wire = world.welcome_for(60_000, 3).await;
+    let files = ["node.pem", "node.key"].map(|name| world.dir.path().join("node").join(name));
+    let read = || files.clone().map(|file| std::fs::read_to_string(file).unwrap());
+    let before = read();
+    let csr_pem = loop {
+        match wire.message().await {
+            Up::Renew { csr_pem } => break csr_pem,
+            Up::Heartbeat { sent_boot_ms } => wire.send(&Down::LeaseRenewed { sent_boot_ms }).await,
+            other => panic!("{other:?}"),
+        }
+    };
+    let renewed = world.certify(&csr_pem, 3600);
+    wire.send(&renewed).await;
+    let Down::Joined { certificate_pem, .. } = renewed else { panic!("{renewed:?}") };
+    wait_until("the new certificate is kept", || read()[0] == certificate_pem).await;
+    assert_ne!(read()[1], before[1], "with a key of its own");
+    drop(wire);
+    let mut wire = world.accept().await;
+    let Up::Hello { .. } = wire.message().await else { panic!("it joins only once") };
+}

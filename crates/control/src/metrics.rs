@@ -2,7 +2,7 @@
 //!
 //! What can be read from the published state (nodes, queues) is not kept here: it is read when it is asked for.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use neap_core::{ClusterId, Code, Millis, State};
 use neap_ledger::Entry;
@@ -30,6 +30,8 @@ pub struct Metrics {
     /// By call: `create`, `remove`, `list`.
     pub provider: Family<&'static str, ProviderCall>,
     pub lease_renewals: Counter,
+    /// Requests turned away because there were too many.
+    pub requests_limited: Arc<Counter>,
     pub agent_sessions: Gauge,
     pub agent_sessions_opened: Counter,
     pub invariant_checks: Counter,
@@ -82,6 +84,7 @@ impl Default for Metrics {
             clusters: Family::default(),
             provider: Family::default(),
             lease_renewals: Counter::default(),
+            requests_limited: Arc::default(),
             agent_sessions: Gauge::default(),
             agent_sessions_opened: Counter::default(),
             invariant_checks: Counter::default(),
@@ -160,7 +163,7 @@ impl Metrics {
         closed.as_ref().filter(|(at, _)| recent(*at)).map(|(_, why)| why.clone())
     }
 
-    pub fn cluster(&self, id: ClusterId) -> Option<std::sync::Arc<ClusterMetrics>> {
+    pub fn cluster(&self, id: ClusterId) -> Option<Arc<ClusterMetrics>> {
         self.clusters.of(&id, ClusterMetrics::default)
     }
 

@@ -103,6 +103,12 @@ pub(crate) fn write(out: &mut Exposition, app: &App) {
         family.sample(&[("invariant", invariant)], gauge.get());
     }
     out.single(
+        "neap_http_requests_limited_total",
+        Kind::Counter,
+        "Requests turned away because there were too many; they are in no other count.",
+        metrics.requests_limited.get(),
+    );
+    out.single(
         "neap_trace_spans_exported_total",
         Kind::Counter,
         "Spans that a collector took.",

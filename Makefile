@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-rust test-clients lint bench setup setup-test
+.PHONY: help build demo test test-rust test-clients chaos lint bench setup setup-test
 
 # Which black-box tests to run, e.g. make test-clients TESTS='test_sdk_jobs.py -k stream'
 TESTS ?=
@@ -31,6 +31,15 @@ test-rust: setup ## only the tests written in Rust
 test-clients: setup-test ## only the black-box suites (TESTS= chooses some)
 	cargo build --locked -p neap-cli
 	cd tests && NEAP_BIN=$${NEAP_BIN:-$(CURDIR)/$(DEV)} ../.venv-test/sdk/bin/python -m pytest $(TESTS)
+
+# The long form of tests/chaos: how many processes are killed at random, and how long the load lasts.
+NEAP_CHAOS_KILLS ?= 1000
+NEAP_LOAD_SECONDS ?= 60
+
+chaos: setup-test ## real processes: random kills, every crash point, partitions, full disk, overload (NEAP_CHAOS_KILLS=1000)
+	cargo build --locked -p neap-cli
+	cd tests && NEAP_BIN=$${NEAP_BIN:-$(CURDIR)/$(DEV)} NEAP_CHAOS_KILLS=$(NEAP_CHAOS_KILLS) NEAP_LOAD_SECONDS=$(NEAP_LOAD_SECONDS) \
+	  ../.venv-test/sdk/bin/python -m pytest -s chaos
 
 lint: setup ## formatting and clippy, warnings are errors
 	cargo fmt --all --check

@@ -179,9 +179,10 @@ class Server:
         return sorted(found)
 
     def agents(self):
-        """The agents of this installation's nodes. What an agent forks keeps its command line, but has its own name."""
+        """The agents of this installation's nodes. What an agent forks keeps its command line, but has its own name; and what
+        was such a fork when its command line was read may be a job's shell by now."""
         found = [(pid, line) for pid, line in self.processes() if line.split()[1:2] == ["agent"]]
-        return [(pid, line) for pid, line in found if name_of(pid) not in ("neap-spawner", "neap-supervisor")]
+        return [(pid, line) for pid, line in found if name_of(pid) == BINARY.resolve().name[:15]]
 
     def assert_nothing_left(self, *marks):
         try:

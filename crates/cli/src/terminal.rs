@@ -6,6 +6,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
+/// A line on stderr. One that cannot be written is lost: `eprintln!` would panic, and stderr may be a file on a full disk.
+macro_rules! say {
+    ($($words:tt)*) => {{
+        let _ = writeln!(anstream::stderr(), $($words)*);
+    }};
+}
+
 /// How much is said, and whether anyone watches.
 #[derive(Debug, Clone)]
 pub struct Terminal {
@@ -28,38 +35,38 @@ impl Terminal {
     /// Progress that a person may like to know.
     pub fn note(&self, text: &str) {
         if !self.quiet {
-            anstream::eprintln!("{text}");
+            say!("{text}");
         }
     }
 
     pub fn verbose(&self, text: &str) {
         if self.verbose {
-            anstream::eprintln!("{text}");
+            say!("{text}");
         }
     }
 
     pub fn debug(&self, text: impl FnOnce() -> String) {
         if self.debug {
-            anstream::eprintln!("debug: {}", text());
+            say!("debug: {}", text());
         }
     }
 
     pub fn warning(&self, text: &str) {
         if !self.quiet {
-            anstream::eprintln!("\u{1b}[1;33mwarning:\u{1b}[0m {text}");
+            say!("\u{1b}[1;33mwarning:\u{1b}[0m {text}");
         }
     }
 
     pub fn failure(&self, failure: &Failure) {
-        anstream::eprintln!("\u{1b}[1;31merror:\u{1b}[0m {}", failure.message);
+        say!("\u{1b}[1;31merror:\u{1b}[0m {}", failure.message);
         for detail in &failure.details {
-            anstream::eprintln!("  - {detail}");
+            say!("  - {detail}");
         }
         for hint in &failure.hints {
-            anstream::eprintln!("\u{1b}[1;36mhint:\u{1b}[0m {hint}");
+            say!("\u{1b}[1;36mhint:\u{1b}[0m {hint}");
         }
         if let Some(help) = &failure.help {
-            anstream::eprintln!("help: {help}");
+            say!("help: {help}");
         }
     }
 

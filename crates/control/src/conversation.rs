@@ -139,6 +139,9 @@ impl Conversation {
                 }
             }
             (Input::Log(chunk), Phase::In(_)) => out.push(Output::StoreLog(chunk)),
+            // It is not on record, and nobody will put it there any more: the next server hears it again.
+            (Input::Settled(Ticket::Attempt { .. }, Err(refusal)), Phase::In(_))
+                if refusal.code() == Code::ServerIsStopping => {}
             (Input::Settled(Ticket::Attempt { attempt, number, ended }, _), Phase::In(node)) => {
                 settled(*node, attempt, number, ended, view, out);
             }

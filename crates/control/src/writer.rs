@@ -37,6 +37,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub fn run(mut self) {
+        let _alive = Alive;
         let mut wake_at = Some(Millis(0));
         loop {
             let (inputs, end) = self.gather(wake_at);
@@ -145,6 +146,17 @@ impl Writer {
             .and_then(|()| self.ledger.wait_for_snapshot());
         if let Err(error) = written {
             tracing::warn!(%error, "the last snapshot could not be written; the next start replays more");
+        }
+    }
+}
+
+/// A server whose writer is gone would answer questions and record nothing: better that it ends, and is started again.
+struct Alive;
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
         }
     }
 }

@@ -21,7 +21,11 @@ const FILTER_DEFAULT: &str = "info,neap::access=off";
 /// Sets the log of this process up, as the environment says.
 pub fn install() -> Result<(), String> {
     let filter = EnvFilter::new(std::env::var(FILTER).unwrap_or_else(|_| FILTER_DEFAULT.to_owned()));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        // Told on stderr too, by a macro that panics when that fails: a full disk would end whoever logs.
+        .log_internal_errors(false);
     match std::env::var(FORMAT).unwrap_or_default().as_str() {
         "" | "text" => builder.with_ansi(std::io::stderr().is_terminal()).init(),
         "json" => builder.with_ansi(false).fmt_fields(JsonFields).event_format(JsonLines).init(),

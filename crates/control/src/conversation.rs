@@ -58,6 +58,7 @@ pub enum Output {
 /// What a report on its way to the log was about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ticket {
+    Joining,
     Ready,
     Attempt { attempt: AttemptId, number: u64, ended: bool },
 }
@@ -74,6 +75,12 @@ pub struct Conversation {
 enum Phase {
     /// Nobody has introduced itself; this is who the certificate names.
     First(Option<NodeId>),
+    /// It brought a token, and its coming is being recorded.
+    Joining {
+        node: NodeId,
+        token: String,
+        csr_pem: String,
+    },
     Admitting(NodeId),
     /// It said hello, and its coming is being recorded.
     Entering {
@@ -102,7 +109,7 @@ impl Conversation {
 
     /// Nothing is read from the connection while this holds: an answer is awaited first.
     pub fn waits(&self) -> bool {
-        matches!(self.phase, Phase::Entering { .. } | Phase::Admitting(_))
+        matches!(self.phase, Phase::Joining { .. } | Phase::Admitting(_) | Phase::Entering { .. })
     }
 
     /// Who introduced itself: [`Roster::leave`] it when the connection ends.
@@ -121,6 +128,7 @@ impl Conversation {
                 let certified = *certified;
                 self.first(message, certified, view, out);
             }
+            (Input::Settled(Ticket::Joining, answer), Phase::Joining { .. }) => self.joins(answer, out),
             (Input::Admitted(Ok(joined)), Phase::Admitting(node)) => {
                 self.phase = Phase::First(Some(*node));
                 out.push(Output::Say(joined));
@@ -146,7 +154,7 @@ impl Conversation {
                 settled(*node, attempt, number, ended, view, out);
             }
             (Input::Log(_), _) => self.refuse("log before hello".into(), out),
-            (Input::Message(_), Phase::Admitting(_) | Phase::Entering { .. }) => {
+            (Input::Message(_), Phase::Joining { .. } | Phase::Admitting(_) | Phase::Entering { .. }) => {
                 self.refuse("it did not wait for its welcome".into(), out);
             }
             // An answer that nobody waits for any more.
@@ -166,12 +174,15 @@ impl Conversation {
                 if protocol != PROTOCOL_VERSION {
                     return self.refuse(other_version(protocol), out);
                 }
-                // A node joins once, on its way in: whoever brings its token later is not it.
-                if !view.state.nodes.get(&NodeId(node)).is_some_and(|n| is_awaited(n.state)) {
+                // A node joins once, and that is on record before it has a certificate: whoever brings its token
+                // later, also to a server that has been started again, is not it.
+                let node = NodeId(node);
+                if !view.state.nodes.get(&node).is_some_and(|n| is_awaited(n.state)) {
                     return self.refuse(format!("nobody waits for node n-{node}"), out);
                 }
-                self.phase = Phase::Admitting(NodeId(node));
-                out.push(Output::Admit { node: NodeId(node), token, csr_pem });
+                self.phase = Phase::Joining { node, token, csr_pem };
+                let report = CoreReport::NodePreparing { node };
+                out.push(Output::Report { report, ticket: Some(Ticket::Joining) });
             }
             Up::Hello { protocol, node, facts, attempts } => {
                 let node = NodeId(node);
@@ -194,6 +205,18 @@ impl Conversation {
             Up::Heartbeat { .. } | Up::Report { .. } | Up::Renew { .. } => {
                 self.refuse("the first message must be hello".into(), out);
             }
+        }
+    }
+
+    fn joins(&mut self, answer: Result<(), Refusal>, out: &mut Vec<Output>) {
+        let phase = std::mem::replace(&mut self.phase, Phase::Over);
+        let Phase::Joining { node, token, csr_pem } = phase else { return };
+        match answer {
+            Ok(()) => {
+                self.phase = Phase::Admitting(node);
+                out.push(Output::Admit { node, token, csr_pem });
+            }
+            Err(refusal) => self.refuse(refusal.to_string(), out),
         }
     }
 
@@ -261,8 +284,11 @@ impl Conversation {
 
 fn is_awaited(state: NodeState) -> bool {
     match state {
-        NodeState::Requested { .. } | NodeState::Creating { .. } | NodeState::Preparing { .. } => true,
-        NodeState::Ready | NodeState::Leaving { .. } | NodeState::Unusable { .. } => false,
+        NodeState::Requested { .. } | NodeState::Creating { .. } => true,
+        NodeState::Preparing { .. }
+        | NodeState::Ready
+        | NodeState::Leaving { .. }
+        | NodeState::Unusable { .. } => false,
     }
 }
 

@@ -99,7 +99,7 @@ impl Errands {
                     return self.remove(node, reason, Why::Unwanted, out);
                 }
                 out.push(Output::Report(match answer {
-                    Ok(()) => Report::NodePreparing { node },
+                    Ok(()) => Report::NodeCreating { node },
                     Err(reason) => Report::NodeFailed { node, reason: reason.into() },
                 }));
             }

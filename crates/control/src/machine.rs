@@ -63,7 +63,9 @@ impl Machine {
     }
 
     pub fn step<T>(&self, inputs: Vec<Input<T>>, wall: Millis) -> Step<T> {
-        let now = wall.max(self.state.now);
+        // Neither behind the last event nor behind the timers that were looked at: a clock that was set back would
+        // put new timers where nobody looks again.
+        let now = wall.max(self.state.now).max(self.dirty.timers_seen);
         let mut draft = Draft::new(self.state.clone());
         let mut dirty = self.dirty.clone();
         let mut batch = Batch::default();
@@ -154,6 +156,16 @@ mod tests {
         let taken: Vec<_> = answers.iter().map(|(ticket, answer)| (*ticket, answer.is_ok())).collect();
         assert_eq!(taken, vec![(1, false), (2, true)]);
         assert_eq!(machine.state().groups.len(), 1);
+    }
+
+    #[test]
+    fn time_stays_ahead_of_the_timers_that_were_looked_at() {
+        let mut machine = started();
+        let idle = machine.step::<u32>(Vec::new(), Millis(9_000));
+        assert!(idle.batch.entries.is_empty());
+        machine.commit(idle);
+        let step = machine.step(vec![group("one", 1)], Millis(6));
+        assert_eq!(step.now, Millis(9_000), "timers up to 9,000 were looked at, and are not looked at again");
     }
 
     #[test]

@@ -120,11 +120,11 @@ pub struct SubmitJob {
 /// News of what became of an effect, or of the world by itself.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Report {
-    /// The provider has begun to make the node.
+    /// The provider has made the node, or is about to; its agent is on its way.
     NodeCreating {
         node: NodeId,
     },
-    /// The node exists; its agent is on its way.
+    /// The node's agent has joined. On record before it gets its certificate, so that a node joins once.
     NodePreparing {
         node: NodeId,
     },

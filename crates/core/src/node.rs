@@ -37,11 +37,11 @@ pub enum NodeState {
     Requested {
         deadline: Millis,
     },
-    /// The provider has begun.
+    /// The provider has made it, or is about to; its agent is awaited.
     Creating {
         deadline: Millis,
     },
-    /// It exists; its agent is awaited.
+    /// Its agent has joined and is awaited with what it found.
     Preparing {
         deadline: Millis,
     },

@@ -34,7 +34,6 @@ bugs! {
     AgentIgnoresLease "agent-ignores-lease";
     OlderConnectionWins "older-connection-wins";
     NodeHeardLost "node-heard-lost";
-    ForgetIgnored "forget-ignored";
     DuplicateStart "duplicate-start";
     ReportAcceptedTwice "report-accepted-twice";
     StaleAttemptAccepted "stale-attempt-accepted";

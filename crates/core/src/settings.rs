@@ -17,9 +17,9 @@ pub struct Settings {
     /// A node unheard for this long gets nothing new.
     pub silence_ms: u64,
     pub heartbeat_ms: u64,
-    /// From the wish for a node to the provider's word that it exists.
+    /// From the wish for a node to the provider's word that it is on its way, and from there to its agent's joining.
     pub create_deadline_ms: u64,
-    /// From there to the agent's first word, without progress.
+    /// From there to the agent's word that it is ready, without progress.
     pub prepare_deadline_ms: u64,
     /// From the order to go to the provider's word that it is gone, after which it is fenced by force again.
     pub leave_deadline_ms: u64,

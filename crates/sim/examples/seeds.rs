@@ -8,7 +8,8 @@ fn main() {
     let mut args = std::env::args().skip(1);
     let mut number = |default: u64| args.next().and_then(|a| a.parse().ok()).unwrap_or(default);
     let (first, count, steps) = (number(1), number(100), number(400));
-    let faults = std::env::args().nth(4).map_or_else(Faults::all, |text| Faults::parse(&text).unwrap_or_default());
+    let faults =
+        std::env::args().nth(4).map_or_else(Faults::all, |text| Faults::parse(&text).unwrap_or_default());
     let started = std::time::Instant::now();
     let (mut total, mut events, mut virtual_ms, mut bad) = (0, 0, 0, 0);
     for seed in first..first + count {

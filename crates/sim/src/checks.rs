@@ -42,12 +42,23 @@ fn broken(out: &mut Vec<Violation>, invariant: &'static str, what: String) {
 
 impl Checks {
     /// One durable event, the state before it and the state after it.
-    pub fn event(&mut self, _now: u64, event: &Event, before: &State, after: &State, out: &mut Vec<Violation>) {
+    pub fn event(
+        &mut self,
+        _now: u64,
+        event: &Event,
+        before: &State,
+        after: &State,
+        out: &mut Vec<Violation>,
+    ) {
         out.extend(self.history.observe(event, after));
         match event {
             Event::JobSubmitted(e) => {
                 if let Some(other) = self.names.insert(e.name.clone(), e.id) {
-                    broken(out, "J1", format!("the name '{}' was given to jobs {other} and {}", e.name, e.id));
+                    broken(
+                        out,
+                        "J1",
+                        format!("the name '{}' was given to jobs {other} and {}", e.name, e.id),
+                    );
                 }
                 self.priorities.insert(e.id, e.priority);
             }
@@ -66,7 +77,11 @@ impl Checks {
                 }
                 if e.attempt.is_some() && e.attempt != current.map(|a| a.number) {
                     let current = current.map(|a| a.number);
-                    broken(out, "J3", format!("job {} ended by attempt {:?}, current {current:?}", e.id, e.attempt));
+                    broken(
+                        out,
+                        "J3",
+                        format!("job {} ended by attempt {:?}, current {current:?}", e.id, e.attempt),
+                    );
                 }
             }
             Event::JobRequeued(e) => {
@@ -75,7 +90,11 @@ impl Checks {
                     self.used_at.insert(attempt.node, after.now);
                 }
                 if current.map(|a| a.number) != Some(e.attempt) {
-                    broken(out, "J2", format!("job {} went back by attempt {}, not its own", e.id, e.attempt));
+                    broken(
+                        out,
+                        "J2",
+                        format!("job {} went back by attempt {}, not its own", e.id, e.attempt),
+                    );
                 }
             }
             Event::NodeLeaving(e) => self.leaves_for_a_reason(e.id, before, after, out),
@@ -90,9 +109,10 @@ impl Checks {
             behind: u8::MAX - self.priorities.get(&id).copied().unwrap_or_default(),
             job: id,
         };
-        let waiting = before.jobs.values().filter(|other| {
-            other.cluster == job.cluster && matches!(other.state, JobState::Queued { .. })
-        });
+        let waiting = before
+            .jobs
+            .values()
+            .filter(|other| other.cluster == job.cluster && matches!(other.state, JobState::Queued { .. }));
         if let Some(first) = waiting.map(|other| key(other.id)).min()
             && first != key(id)
         {
@@ -110,11 +130,15 @@ impl Checks {
         }
         let patience = before.clusters.get(&node.cluster).map_or(0, |c| c.scale.idle_ms);
         let used = self.used_at.get(&id).copied().unwrap_or_default();
-        if idle && after.now.since(used) < patience && node.attempts.is_empty() {
+        // One that is leaving already is only asked for again.
+        if idle && node.is_live() && after.now.since(used) < patience && node.attempts.is_empty() {
             broken(
                 out,
                 "N2",
-                format!("node {id} left as '{why}', {} ms after its work; {patience} were due", after.now.since(used)),
+                format!(
+                    "node {id} left as '{why}', {} ms after its work; {patience} were due",
+                    after.now.since(used)
+                ),
             );
         }
     }
@@ -228,7 +252,13 @@ impl World {
             }
         }
         if let Some(node) = state.nodes.values().find(|node| !node.is_idle() || node.silent) {
-            return Err(format!("node {} is {} ({}), silent {}", node.id, node.word(), node.reason, node.silent));
+            return Err(format!(
+                "node {} is {} ({}), silent {}",
+                node.id,
+                node.word(),
+                node.reason,
+                node.silent
+            ));
         }
         for (id, instance) in &self.instances {
             if !state.nodes.contains_key(&instance.node) {

@@ -114,7 +114,6 @@ impl World {
             Input::Down(Down::LeaseRenewed { .. }) if planted::is(Bug::LeaseFromReceipt) => {
                 Input::Down(Down::LeaseRenewed { sent_boot_ms: boot_ms })
             }
-            Input::Down(Down::Forget { .. }) if planted::is(Bug::ForgetIgnored) => return,
             Input::Down(Down::Start { attempt, spec }) if planted::is(Bug::DuplicateStart) => {
                 again = instance.processes.contains_key(&attempt).then(|| (attempt, spec.clone()));
                 Input::Down(Down::Start { attempt, spec })
@@ -238,7 +237,9 @@ impl World {
         let (lease, still) = (instance.lease_until_boot, instance.stands_still(now));
         let lease_over = boot_ms >= lease && !planted::is(Bug::SupervisorIgnoresLease);
         let lease_at = lease.saturating_sub(instance.boot_offset);
-        let Some(process) = instance.processes.get_mut(&attempt).filter(|p| p.serial == serial) else { return };
+        let Some(process) = instance.processes.get_mut(&attempt).filter(|p| p.serial == serial) else {
+            return;
+        };
         match process.phase {
             Phase::Over => {}
             Phase::Preparing { until } => {

@@ -54,7 +54,8 @@ fn run_to_rest(world: &mut World) {
             match world.is_at_rest() {
                 Ok(()) => return,
                 Err(what) if world.now >= deadline => {
-                    return world.broken("L1", format!("{} s after the last fault {what}", REST_MS_MAX / 1000));
+                    return world
+                        .broken("L1", format!("{} s after the last fault {what}", REST_MS_MAX / 1000));
                 }
                 Err(_) => {}
             }

@@ -73,7 +73,7 @@ impl World {
     }
 
     pub fn server_starts(&mut self) {
-        if self.server.is_some() {
+        if self.server.is_some() || self.forsaken_at.is_some() {
             return;
         }
         let state = match self.disk.load() {
@@ -445,7 +445,9 @@ impl World {
     pub fn arm(&mut self) {
         let (wall_offset, epoch, now) = (self.wall_offset, self.epoch, self.now);
         let Some(server) = self.server.as_mut().filter(|s| s.serving) else { return };
-        let wake = server.wake_at.map_or(u64::MAX, |at| at.0.saturating_sub(wall_offset));
+        // While a batch is on its way to the disk the writer waits for nothing else.
+        let wake = server.wake_at.filter(|_| server.in_flight.is_none() && !server.batch_is_due);
+        let wake = wake.map_or(u64::MAX, |at| at.0.saturating_sub(wall_offset));
         let due = server.roster.next_due().map_or(u64::MAX, |at| at.0);
         let next = wake.min(due).min(server.errands.wake_at().0).max(now);
         if next < server.timer_at {
@@ -473,7 +475,7 @@ impl World {
             }
         }
         server.errands.timer(server.machine.state(), now, &mut out);
-        let wakes = server.wake_at.is_some_and(|at| at <= wall);
+        let wakes = server.in_flight.is_none() && server.wake_at.is_some_and(|at| at <= wall);
         if wakes {
             server.wake_at = None;
         }

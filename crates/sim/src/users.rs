@@ -193,7 +193,8 @@ impl World {
                 }
             }
             10..14 => {
-                let unsure: Vec<_> = self.users.jobs.iter().filter(|(_, w)| !w.asked).map(|(n, _)| n).collect();
+                let unsure: Vec<_> =
+                    self.users.jobs.iter().filter(|(_, w)| !w.asked).map(|(n, _)| n).collect();
                 let at = self.rng.below(unsure.len() as u64) as usize;
                 if let Some(name) = unsure.get(at).copied().cloned() {
                     self.submit(name);
@@ -284,6 +285,9 @@ impl World {
             .collect();
         for name in small {
             self.put_cluster(name);
+        }
+        for (name, wish) in &mut self.users.jobs {
+            wish.known = wish.known.or_else(|| self.disk.shadow.job_named(WORKSPACE, name));
         }
         let endless: Vec<Arc<str>> = self
             .users

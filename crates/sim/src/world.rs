@@ -10,6 +10,7 @@ use neap_core::{Command, NodeId};
 use neap_protocol::{AttemptRef, Down, Frame, Up};
 use neap_providers::Found;
 
+use crate::agent_session as session;
 use crate::checks::Checks;
 use crate::disk::Disk;
 use crate::faults::{Fault, Faults};
@@ -19,7 +20,6 @@ use crate::provider::{Act, Provider};
 use crate::rng::Rng;
 use crate::server::{Reply, Server};
 use crate::users::Users;
-use crate::agent_session as session;
 
 pub(crate) type LinkId = u64;
 /// A machine of the provider. Two may carry the same node's name.
@@ -39,29 +39,81 @@ pub struct Options {
 #[derive(Debug)]
 pub(crate) enum Happening {
     ServerStarts,
-    ServerTimer { epoch: u64 },
-    Batch { epoch: u64 },
-    CommitDone { epoch: u64 },
-    Offer { epoch: u64, command: Box<Command>, reply: Reply },
-    Settle { epoch: u64, link: LinkId, input: Box<conversation::Input> },
-    Effects { epoch: u64, effects: Vec<Effect> },
+    ServerTimer {
+        epoch: u64,
+    },
+    Batch {
+        epoch: u64,
+    },
+    CommitDone {
+        epoch: u64,
+    },
+    Offer {
+        epoch: u64,
+        command: Box<Command>,
+        reply: Reply,
+    },
+    Settle {
+        epoch: u64,
+        link: LinkId,
+        input: Box<conversation::Input>,
+    },
+    Effects {
+        epoch: u64,
+        effects: Vec<Effect>,
+    },
     /// The server ends in good order.
-    ServerStops { epoch: u64 },
+    ServerStops {
+        epoch: u64,
+    },
 
-    Up { link: LinkId, frame: Box<Frame<Up>> },
-    Down { link: LinkId, down: Box<Down> },
-    ClosedAtServer { link: LinkId },
-    ClosedAtAgent { link: LinkId },
+    Up {
+        link: LinkId,
+        frame: Box<Frame<Up>>,
+    },
+    Down {
+        link: LinkId,
+        down: Box<Down>,
+    },
+    ClosedAtServer {
+        link: LinkId,
+    },
+    ClosedAtAgent {
+        link: LinkId,
+    },
 
-    Dial { instance: InstanceId },
-    AgentHears { instance: InstanceId, input: Box<session::Input> },
-    AgentTimer { instance: InstanceId },
-    Process { instance: InstanceId, attempt: AttemptRef, serial: u64 },
+    Dial {
+        instance: InstanceId,
+    },
+    AgentHears {
+        instance: InstanceId,
+        input: Box<session::Input>,
+    },
+    AgentTimer {
+        instance: InstanceId,
+    },
+    Process {
+        instance: InstanceId,
+        attempt: AttemptRef,
+        serial: u64,
+    },
 
-    ProviderActs { act: Act },
-    ProviderAnswers { epoch: u64, node: NodeId, answer: Result<(), String> },
-    Listed { epoch: u64, found: Vec<Found> },
-    News { epoch: u64, node: NodeId },
+    ProviderActs {
+        act: Act,
+    },
+    ProviderAnswers {
+        epoch: u64,
+        node: NodeId,
+        answer: Result<(), String>,
+    },
+    Listed {
+        epoch: u64,
+        found: Vec<Found>,
+    },
+    News {
+        epoch: u64,
+        node: NodeId,
+    },
 
     UserActs,
     Chaos,
@@ -101,6 +153,14 @@ pub(crate) struct World {
     story: Option<String>,
 }
 
+/// Each world knows only some of the faults: together they hide each other.
+fn some_of(faults: Faults, rng: &mut Rng) -> Faults {
+    if rng.once_in(4) {
+        return faults;
+    }
+    Fault::ALL.iter().filter(|_| rng.once_in(2)).fold(faults, |kept, fault| kept.without(*fault))
+}
+
 /// So that the clock can also jump back.
 const WALL_START_MS: u64 = 1_700_000_000_000;
 
@@ -108,12 +168,13 @@ impl World {
     pub fn new(options: &Options) -> Self {
         let mut rng = Rng::new(options.seed);
         let nodes_max = rng.between(3, 6) as u32;
+        let faults = some_of(options.faults, &mut rng);
         let mut world = Self {
             users: Users::new(&mut rng),
             rng,
             now: 0,
             steps: 0,
-            faults: options.faults,
+            faults,
             schedule: BTreeMap::new(),
             scheduled: 0,
             calm: false,
@@ -154,7 +215,13 @@ impl World {
     pub fn tell(&mut self, who: std::fmt::Arguments<'_>, what: impl FnOnce() -> String) {
         let (now, steps) = (self.now, self.steps);
         if let Some(story) = &mut self.story {
-            let _ = writeln!(story, "{:>8}.{:03} s  step {steps:<5} {who:<14} {}", now / 1000, now % 1000, what());
+            let _ = writeln!(
+                story,
+                "{:>8}.{:03} s  step {steps:<5} {who:<14} {}",
+                now / 1000,
+                now % 1000,
+                what()
+            );
         }
     }
 
@@ -237,7 +304,9 @@ impl World {
         }
         let wait = self.rng.between(200, 5_000);
         self.after(wait, Happening::Chaos);
-        let Some(fault) = self.rng.pick(Fault::ALL).filter(|fault| self.faults.has(*fault)) else { return };
+        let enabled: Vec<Fault> =
+            Fault::ALL.iter().copied().filter(|fault| self.faults.has(*fault)).collect();
+        let Some(fault) = self.rng.pick(&enabled) else { return };
         let among: Vec<InstanceId> = self.instances.keys().copied().collect();
         let instance = self.rng.pick(&among);
         match fault {

@@ -31,7 +31,13 @@ pub fn report(state: &State, report: Report, now: Millis) -> Result<Vec<Event>, 
                     NodePreparing { id: node, deadline: now.plus(state.settings.prepare_deadline_ms) }.into(),
                 ]
             }
-            _ => Vec::new(),
+            // A second agent with the same name: only the first is the node.
+            NodeState::Preparing { .. } | NodeState::Ready => {
+                return Err(Refusal::because(Code::LimitReached, "The node has joined already."));
+            }
+            NodeState::Leaving { .. } | NodeState::Unusable { .. } => {
+                return Err(Refusal::because(Code::ResourceBeingDeleted, "The node is no longer wanted."));
+            }
         }),
         Report::NodeFailed { node, reason } => Ok(boot_failed(state, known(state, node)?, reason, now)),
         Report::NodeReady { node, actual, isolation } => match known(state, node)?.state {

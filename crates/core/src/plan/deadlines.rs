@@ -36,14 +36,18 @@ fn node_due(draft: &mut Draft, dirty: &mut Dirty, id: NodeId, now: Millis) {
     let Some(node) = draft.state.nodes.get(&id).cloned() else { return };
     let settings = &draft.state.settings;
     match node.state {
-        NodeState::Requested { .. } | NodeState::Creating { .. } => {
+        NodeState::Requested { .. } => {
             let reason =
                 format!("the provider did not make it within {} s", settings.create_deadline_ms / 1000);
             fail(draft, &node, reason, now);
         }
+        NodeState::Creating { .. } => {
+            let reason = format!("its agent did not join within {} s", settings.create_deadline_ms / 1000);
+            fail(draft, &node, reason, now);
+        }
         NodeState::Preparing { .. } => {
             let reason = format!(
-                "its agent was not heard of for {} s while it started",
+                "its agent joined and was not heard of for {} s",
                 settings.prepare_deadline_ms / 1000
             );
             fail(draft, &node, reason, now);

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use neap_control::alerts::{Alerts, ClusterReading, Notice, NoticeStatus, Reading, Rules};
+use neap_control::instruments::Counter;
 use neap_control::{Handle, clock};
 use neap_core::documents::ClusterDocument;
 use neap_core::health::Figures;
@@ -98,8 +99,13 @@ impl Running {
         let state = self.webhook.handle.state();
         self.read_events(&state).await;
         let reading = self.read(&state);
+        let dropped_before = self.alerts.dropped;
         let changed = self.alerts.evaluate(self.webhook.rules, &reading);
-        self.webhook.handle.metrics().alerts_firing.set(self.alerts.firing().count() as u64);
+        let metrics = self.webhook.handle.metrics();
+        if let Some(dropped) = metrics.alert_notices.of(&"dropped", Counter::default) {
+            dropped.add(self.alerts.dropped - dropped_before);
+        }
+        metrics.alerts_firing.set(self.alerts.firing().count() as u64);
         if changed {
             self.remember();
         }

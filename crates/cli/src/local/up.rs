@@ -157,5 +157,13 @@ fn ended(reason: &str, said: &str, log: &Path) -> Failure {
     for hint in said.lines().filter_map(|line| line.strip_prefix("hint: ")) {
         failure = failure.hint(hint);
     }
+    if own.is_none() && disk_is_full(log) {
+        failure = failure
+            .hint("the disk that holds the data folder is full, so it could not even say why; make room");
+    }
     failure.hint(format!("the server's log is {}", log.display()))
+}
+
+fn disk_is_full(path: &Path) -> bool {
+    rustix::fs::statvfs(path).is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < 1024 * 1024)
 }

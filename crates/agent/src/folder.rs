@@ -24,8 +24,8 @@ use crate::python::Interpreter;
 
 /// Spare folders of a node, all users together.
 const SPARES_MAX: usize = 64;
-/// Change times are only as fine as the kernel's tick. A folder that was used sooner than this after it was made could
-/// have been changed without a trace, and is not used again.
+/// Change times are only as fine as the kernel's tick. A folder that is used sooner than this after it was made could
+/// be changed without a trace: spare ones wait this long, and one that could not is not used again.
 const AGE_MS_MIN: u64 = 50;
 /// A spool larger than this is not kept for the next attempt to write over.
 const SPOOL_BYTES_KEPT: u64 = 256 * 1024;
@@ -81,11 +81,15 @@ impl Folder {
 
     /// Whether this attempt has left it as it was. Ask when all its processes have ended.
     pub(crate) fn is_untouched(&self) -> bool {
-        self.taken_ms >= self.made_ms + AGE_MS_MIN
+        self.is_aged(self.taken_ms)
             && self
                 .stamps
                 .iter()
                 .all(|(name, before)| stamp(&self.root, name).is_ok_and(|now| now == *before))
+    }
+
+    fn is_aged(&self, now_ms: u64) -> bool {
+        now_ms >= self.made_ms + AGE_MS_MIN
     }
 
     /// Whether there is an environment for Python in it, and where below `work`.
@@ -126,13 +130,13 @@ impl Folders {
     /// A folder that nobody has left anything in.
     pub(crate) fn take(&self, owner: Option<u32>, python: Option<Interpreter>) -> io::Result<Folder> {
         let mut spares = self.spares.borrow_mut();
-        let spare = spares.iter().rposition(|spare| spare.owner == owner && spare.python == python);
-        let mut folder = match spare {
+        let taken_ms = boot_ms();
+        let fits = |spare: &Folder| spare.owner == owner && spare.is_aged(taken_ms) && spare.python == python;
+        let folder = match spares.iter().rposition(fits) {
             Some(at) => spares.remove(at),
             None => Folder::make(self.fresh(), owner, python)?,
         };
-        folder.taken_ms = boot_ms();
-        Ok(folder)
+        Ok(Folder { taken_ms, ..folder })
     }
 
     /// Takes a folder back when nobody needs anything in it any more. `untouched` is what [`Folder::is_untouched`]
@@ -141,8 +145,11 @@ impl Folders {
         if untouched && spool.head_bytes + spool.after_head_bytes <= SPOOL_BYTES_KEPT {
             self.keep(folder);
         } else {
+            // As many as were needed at once will be needed again.
             let Folder { dir, owner, python, .. } = folder;
-            self.replace(dir, owner, python);
+            self.prepare(owner, python);
+            // What the job left there may be large: not on the driver's thread.
+            tokio::task::spawn_blocking(move || delete(&dir));
         }
     }
 
@@ -165,14 +172,6 @@ impl Folders {
         if spares.len() > SPARES_MAX {
             let oldest = spares.remove(0);
             tokio::task::spawn_blocking(move || delete(&oldest.dir));
-        }
-    }
-
-    /// Deletes a folder. What the job left there may be large: not on the driver's thread.
-    fn replace(self: &Rc<Self>, dir: PathBuf, owner: Option<u32>, python: Option<Interpreter>) {
-        tokio::task::spawn_blocking(move || delete(&dir));
-        if !self.spares.borrow().iter().any(|spare| spare.owner == owner) {
-            self.prepare(owner, python);
         }
     }
 

@@ -115,9 +115,17 @@ async fn only_an_untouched_folder_is_used_again() {
     tasks
         .run_until(async {
             let folders = Rc::new(Folders::new(root.path().to_owned()));
+            let aged = |mut folder: Folder| {
+                folder.made_ms -= AGE_MS_MIN;
+                folder
+            };
             let first = folders.take(None, None).unwrap();
             let dir = first.dir.clone();
             folders.give_back(first, true, SpoolEnd::default());
+            let second = folders.take(None, None).unwrap();
+            assert_ne!(second.dir, dir, "the first must wait");
+            let dir = second.dir.clone();
+            folders.give_back(aged(second), true, SpoolEnd::default());
             let again = folders.take(None, None).unwrap();
             assert_eq!(again.dir, dir);
             let python = Some(Interpreter::for_tests());
@@ -126,8 +134,9 @@ async fn only_an_untouched_folder_is_used_again() {
             for (untouched, spool) in [(false, SpoolEnd::default()), (true, large)] {
                 let taken = folders.take(None, None).unwrap();
                 let dir = taken.dir.clone();
-                folders.give_back(taken, untouched, spool);
-                while dir.exists() || folders.spares.borrow().is_empty() {
+                let spares = folders.spares.borrow().len();
+                folders.give_back(aged(taken), untouched, spool);
+                while dir.exists() || folders.spares.borrow().len() == spares {
                     tokio::task::yield_now().await;
                 }
                 assert_ne!(folders.take(None, None).unwrap().dir, dir);

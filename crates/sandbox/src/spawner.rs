@@ -13,6 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::Mode;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -117,6 +118,7 @@ impl Spawner {
             Some(stream) if send_whole(&stream, &message).is_ok() => stream,
             Some(_) | None => {
                 let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+                ours.set_nonblocking(true).map_err(failed)?;
                 self.ask(&Request::Supervise { slot: key.0, isolated: key.1 }, Some(theirs.as_fd()))
                     .map_err(failed)?;
                 drop(theirs);
@@ -155,10 +157,18 @@ impl Spawner {
 }
 
 /// Writes everything, waiting where the socket is full: the supervisor on the other side only reads.
-fn send_whole(mut stream: &UnixStream, message: &[u8]) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    stream.write_all(message)?;
-    stream.set_nonblocking(true)
+fn send_whole(mut stream: &UnixStream, mut message: &[u8]) -> io::Result<()> {
+    while !message.is_empty() {
+        match stream.write(message) {
+            Ok(sent) => message = &message[sent..],
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                rustix::event::poll(&mut [PollFd::new(stream, PollFlags::OUT)], None)?;
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
 }
 
 fn lock(idle: &Idle) -> std::sync::MutexGuard<'_, BTreeMap<(u32, bool), UnixStream>> {

@@ -1,6 +1,6 @@
 //! The machines of the provider: on each the real agent session, and a supervisor with its own lease timer per attempt.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use neap_core::NodeId;
 use neap_core::planted::{self, Bug};
@@ -25,6 +25,8 @@ pub(crate) struct Instance {
     boot_offset: u64,
     lease_until_boot: u64,
     paused_until: u64,
+    /// What reached it while it stood still, in order.
+    held: VecDeque<Input>,
     pub slow_ms: u64,
     pub blocked_up_until: u64,
     pub blocked_down_until: u64,
@@ -61,6 +63,7 @@ impl Instance {
             boot_offset,
             lease_until_boot: 0,
             paused_until: 0,
+            held: VecDeque::new(),
             slow_ms,
             blocked_up_until: 0,
             blocked_down_until: 0,
@@ -103,8 +106,8 @@ impl World {
     pub fn agent_hears(&mut self, id: InstanceId, input: Box<Input>) {
         let Some(instance) = self.instances.get_mut(&id).filter(|i| i.agent_lives()) else { return };
         if let Some(resumes) = instance.stands_still(self.now) {
-            if !instance.is_zombie() {
-                self.at(resumes, Happening::AgentHears { instance: id, input });
+            if resumes != u64::MAX {
+                instance.held.push_back(*input);
             }
             return;
         }
@@ -334,9 +337,21 @@ impl World {
             _ => format!("its agent stands still until {until} ms"),
         });
         if until != u64::MAX {
-            // The timers are looked at as soon as it moves again.
-            self.at(until, Happening::AgentHears { instance: id, input: Box::new(Input::Timer) });
+            self.at(until, Happening::AgentResumes { instance: id });
         }
+    }
+
+    /// It reads what has come in the meantime, and looks at its timers.
+    pub fn agent_resumes(&mut self, id: InstanceId) {
+        let Some(instance) = self.instances.get_mut(&id) else { return };
+        if instance.stands_still(self.now).is_some() {
+            return;
+        }
+        let held = std::mem::take(&mut instance.held);
+        for input in held {
+            self.agent_hears(id, Box::new(input));
+        }
+        self.agent_hears(id, Box::new(Input::Timer));
     }
 
     pub fn agent_crashes(&mut self, id: InstanceId) {

@@ -92,6 +92,9 @@ pub(crate) enum Happening {
     AgentTimer {
         instance: InstanceId,
     },
+    AgentResumes {
+        instance: InstanceId,
+    },
     Process {
         instance: InstanceId,
         attempt: AttemptRef,
@@ -278,6 +281,7 @@ impl World {
             Happening::Dial { instance } => self.dial(instance),
             Happening::AgentHears { instance, input } => self.agent_hears(instance, input),
             Happening::AgentTimer { instance } => self.agent_timer(instance),
+            Happening::AgentResumes { instance } => self.agent_resumes(instance),
             Happening::Process { instance, attempt, serial } => self.process_due(instance, attempt, serial),
             Happening::ProviderActs { act } => self.provider_acts(act),
             Happening::UserActs => self.user_acts(),

@@ -31,6 +31,9 @@ pub(crate) const STOP: u8 = b'S';
 pub(crate) const BASH: &std::ffi::CStr = c"/bin/bash";
 pub(crate) const HEAD_BYTES: usize = 9;
 
+/// An attempt that ends sooner than this tells its start and its end in one word: that wakes the agent once, and the
+/// server once.
+const START_NOTICE_MS: u64 = 2;
 /// While output comes without pause, the agent is told about it this often.
 const LOG_NOTICE_MS: u64 = 25;
 const PUMP_BYTES: usize = 64 * 1024;
@@ -58,11 +61,13 @@ pub(crate) fn supervise(inherited: &Inherited<'_>, agent: &UnixStream) {
     sys::set_name(c"neap-supervisor");
     let mut supervisor = Supervisor::new(inherited, agent);
     while let Some(launch) = receive(agent) {
+        let mut words = Vec::new();
         let record = match &mut supervisor {
-            Ok(supervisor) => supervisor.run(inherited, &launch),
+            Ok(supervisor) => supervisor.run(inherited, &launch, &mut words),
             Err((step, e)) => not_started(step, e),
         };
-        if tell(agent, &Event::Ended(record), SendFlags::empty()).is_err() {
+        words.push(Event::Ended(record));
+        if tell(agent, &words, SendFlags::empty()).is_err() {
             return;
         }
     }
@@ -92,10 +97,13 @@ fn number(head: &[u8; HEAD_BYTES]) -> u64 {
 }
 
 /// Says something to the agent.
-fn tell(agent: &UnixStream, event: &Event, flags: SendFlags) -> io::Result<()> {
-    let mut line = serde_json::to_vec(event)?;
-    line.push(b'\n');
-    rustix::net::send(agent, &line, flags | SendFlags::NOSIGNAL)?;
+fn tell(agent: &UnixStream, events: &[Event], flags: SendFlags) -> io::Result<()> {
+    let mut lines = Vec::new();
+    for event in events {
+        serde_json::to_writer(&mut lines, event)?;
+        lines.push(b'\n');
+    }
+    rustix::net::send(agent, &lines, flags | SendFlags::NOSIGNAL)?;
     Ok(())
 }
 
@@ -124,6 +132,8 @@ struct Current<'s, 'a> {
     oom_before: u64,
     told_bytes: u64,
     told_at_ms: u64,
+    /// When the agent is told that it has started; none when it was.
+    tell_start_ms: Option<u64>,
 }
 
 /// Why the tree is being ended, and when it is killed.
@@ -167,9 +177,10 @@ impl<'a> Supervisor<'a> {
         })
     }
 
-    fn run(&mut self, inherited: &Inherited<'_>, launch: &Launch) -> ExitRecord {
+    /// Runs an attempt. What is still to be said before its end is added to `words`.
+    fn run(&mut self, inherited: &Inherited<'_>, launch: &Launch, words: &mut Vec<Event>) -> ExitRecord {
         match self.start(inherited, launch) {
-            Ok(current) => current.run(launch),
+            Ok(current) => current.run(launch, words),
             Err((step, e)) => not_started(step, &e),
         }
     }
@@ -209,14 +220,14 @@ impl<'a> Supervisor<'a> {
         .map_err(|e| ("reading the command", e))?;
         let main = program.start(&mut self.stack)?;
         neap_crash::point("command-started-before-word");
-        let _ = tell(self.agent, &Event::Started, SendFlags::DONTWAIT);
         let told_bytes = spool.end().head_bytes;
-        Ok(Current { supervisor: self, told_bytes, spool, main, oom_before, told_at_ms: 0 })
+        let tell_start_ms = Some(boot_ms() + START_NOTICE_MS);
+        Ok(Current { supervisor: self, told_bytes, spool, main, oom_before, told_at_ms: 0, tell_start_ms })
     }
 }
 
 impl Current<'_, '_> {
-    fn run(mut self, launch: &Launch) -> ExitRecord {
+    fn run(mut self, launch: &Launch, words: &mut Vec<Event>) -> ExitRecord {
         let lease = self.supervisor.lease;
         let timeout_at_ms = launch.timeout_ms.map_or(u64::MAX, |ms| boot_ms().saturating_add(ms));
         let mut ending: Option<Ending> = None;
@@ -265,12 +276,15 @@ impl Current<'_, '_> {
         let record = ExitRecord { outcome, spool: self.spool.end() };
         neap_crash::point("tree-ended-before-exit-record");
         neap_crash::point("exit-recorded-before-word");
+        words.extend(self.tell_start_ms.map(|_| Event::Started));
         record
     }
 
     /// Waits for something to happen, at most until `until_ms`.
     fn wait(&mut self, mut until_ms: u64) -> Ready {
-        if self.spool.end().head_bytes > self.told_bytes {
+        if let Some(tell_start_ms) = self.tell_start_ms {
+            until_ms = until_ms.min(tell_start_ms);
+        } else if self.spool.end().head_bytes > self.told_bytes {
             until_ms = until_ms.min(self.told_at_ms + LOG_NOTICE_MS);
         }
         if until_ms != self.supervisor.timer_at_ms {
@@ -325,8 +339,18 @@ impl Current<'_, '_> {
     fn notice(&mut self) {
         let head_bytes = self.spool.end().head_bytes;
         let now_ms = boot_ms();
+        if let Some(tell_start_ms) = self.tell_start_ms {
+            if now_ms < tell_start_ms {
+                return;
+            }
+            let told = tell(self.supervisor.agent, &[Event::Started], SendFlags::DONTWAIT);
+            self.tell_start_ms = told.is_err().then_some(now_ms + LOG_NOTICE_MS);
+            if told.is_err() {
+                return;
+            }
+        }
         if head_bytes > self.told_bytes && now_ms >= self.told_at_ms + LOG_NOTICE_MS {
-            if tell(self.supervisor.agent, &Event::Log { head_bytes }, SendFlags::DONTWAIT).is_ok() {
+            if tell(self.supervisor.agent, &[Event::Log { head_bytes }], SendFlags::DONTWAIT).is_ok() {
                 self.told_bytes = head_bytes;
             }
             self.told_at_ms = now_ms;

@@ -1,7 +1,7 @@
 //! The command line: what every command takes, and the tree of commands. Each group defines its own flags in its file.
 
 use crate::commands::{completion, compute, configure, down, env, job, status, workspace};
-use crate::local::{agent, bench, doctor, up, verify};
+use crate::local::{agent, bench, doctor, sim, up, verify};
 use crate::output::Format;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -94,6 +94,8 @@ pub enum Command {
     Doctor(doctor::DoctorArgs),
     /// Check the ledger of a data folder
     Verify(verify::VerifyArgs),
+    /// Run the real code in a simulated world that breaks everything
+    Sim(sim::SimArgs),
     /// Manage compute clusters
     #[command(subcommand)]
     Compute(compute::ComputeCommand),

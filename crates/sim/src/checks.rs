@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use neap_control::leases::Due;
 use neap_core::cluster::QueueKey;
 use neap_core::invariants::{self, History, Violation};
 use neap_core::job::JobState;
@@ -203,6 +204,20 @@ impl World {
             broken(&mut found, "A1", "the published state is not the one that the log gives".into());
         }
         self.report_all(found);
+    }
+
+    /// J2: when a lease is over at the server, nothing runs under it any more; only then may another attempt start.
+    pub fn check_leases_over(&mut self, due: &[Due]) {
+        for due in due {
+            let Due::LeaseEnded(node) = due else { continue };
+            let late = self.instances.values().filter(|i| i.node == *node).find_map(|i| i.running().next());
+            if let Some(attempt) = late {
+                self.broken(
+                    "J2",
+                    format!("the lease of n-{node} ended and attempt {attempt} still runs on it"),
+                );
+            }
+        }
     }
 
     /// N1, and what must be so when all is over.

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use neap_core::NodeId;
 use neap_core::planted::{self, Bug};
+use neap_core::{JobId, NodeId};
 use neap_protocol::{AttemptRef, AttemptSpec, Down, Exit, Frame, LogChunk, NodeFacts};
 
 use crate::agent_session::{ExitReason, Input, Output, Session};
@@ -223,7 +223,14 @@ impl World {
         self.at(at, Happening::Process { instance: id, attempt, serial });
     }
 
+    /// The agent lets go of an attempt only when the log knows what became of it.
     fn discard(&mut self, id: InstanceId, attempt: AttemptRef) {
+        let Some(instance) = self.instances.get_mut(&id) else { return };
+        let node = instance.node;
+        let current = self.disk.shadow.jobs.get(&JobId(attempt.job)).and_then(|job| job.attempt());
+        if current.is_some_and(|a| a.number == attempt.attempt && a.node == node) {
+            self.broken("J1", format!("the end of attempt {attempt} was acknowledged and is not in the log"));
+        }
         let Some(instance) = self.instances.get_mut(&id) else { return };
         if let Some(process) = instance.processes.remove(&attempt)
             && matches!(process.phase, Phase::Running { .. })

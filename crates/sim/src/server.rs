@@ -464,6 +464,8 @@ impl World {
         }
         server.timer_at = u64::MAX;
         let due = server.roster.take_due(server.machine.state(), now);
+        self.check_leases_over(&due);
+        let Some(server) = &mut self.server else { return };
         let mut out = Vec::new();
         for due in due {
             match due {

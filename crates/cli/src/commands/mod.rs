@@ -21,6 +21,7 @@ pub fn run(cli: Cli, terminal: &Terminal) -> Outcome<ExitCode> {
     match command {
         Command::Up(args) => local::up::run(&args, &global, terminal),
         Command::Agent(args) => local::agent::run(&args, &global, terminal),
+        Command::Sim(args) => local::sim::run(&args, &global, terminal),
         Command::Verify(args) => local::verify::run(&args, &global, terminal),
         Command::Doctor(args) => local::doctor::run(args, &global, terminal),
         Command::Bench(command) => local::bench::run(command, &global, terminal),

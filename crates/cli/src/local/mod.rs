@@ -3,5 +3,6 @@
 pub mod agent;
 pub mod bench;
 pub mod doctor;
+pub mod sim;
 pub mod up;
 pub mod verify;

@@ -121,7 +121,7 @@ impl Conversation {
         self.serial
     }
 
-    pub fn step<L: Clone>(&mut self, input: Input, view: View<'_, L>, out: &mut Vec<Output>) {
+    pub fn step<L: Clone>(&mut self, input: Input, view: &mut View<'_, L>, out: &mut Vec<Output>) {
         match (input, &self.phase) {
             (_, Phase::Over) => {}
             (Input::Message(message), Phase::First(certified)) => {
@@ -133,7 +133,7 @@ impl Conversation {
                 self.phase = Phase::First(Some(*node));
                 out.push(Output::Say(joined));
             }
-            (Input::Admitted(Err(reason)), Phase::Admitting(_)) => self.refuse(reason, out),
+            (Input::Admitted(Err(reason)), Phase::Admitting(_)) => self.refuse(&reason, out),
             (Input::Settled(Ticket::Ready, answer), Phase::Entering { node, .. }) => {
                 let node = *node;
                 self.entered(node, answer, view, out);
@@ -153,9 +153,9 @@ impl Conversation {
             (Input::Settled(Ticket::Attempt { attempt, number, ended }, _), Phase::In(node)) => {
                 settled(*node, attempt, number, ended, view, out);
             }
-            (Input::Log(_), _) => self.refuse("log before hello".into(), out),
+            (Input::Log(_), _) => self.refuse("log before hello", out),
             (Input::Message(_), Phase::Joining { .. } | Phase::Admitting(_) | Phase::Entering { .. }) => {
-                self.refuse("it did not wait for its welcome".into(), out);
+                self.refuse("it did not wait for its welcome", out);
             }
             // An answer that nobody waits for any more.
             (Input::Admitted(_) | Input::Settled(..), _) => {}
@@ -166,19 +166,19 @@ impl Conversation {
         &mut self,
         message: Up,
         certified: Option<NodeId>,
-        view: View<'_, L>,
+        view: &mut View<'_, L>,
         out: &mut Vec<Output>,
     ) {
         match message {
             Up::Join { protocol, node, token, csr_pem } => {
                 if protocol != PROTOCOL_VERSION {
-                    return self.refuse(other_version(protocol), out);
+                    return self.refuse(&other_version(protocol), out);
                 }
                 // A node joins once, and that is on record before it has a certificate: whoever brings its token
                 // later, also to a server that has been started again, is not it.
                 let node = NodeId(node);
                 if !view.state.nodes.get(&node).is_some_and(|n| is_awaited(n.state)) {
-                    return self.refuse(format!("nobody waits for node n-{node}"), out);
+                    return self.refuse(&format!("nobody waits for node n-{node}"), out);
                 }
                 self.phase = Phase::Joining { node, token, csr_pem };
                 let report = CoreReport::NodePreparing { node };
@@ -187,10 +187,10 @@ impl Conversation {
             Up::Hello { protocol, node, facts, attempts } => {
                 let node = NodeId(node);
                 if certified != Some(node) {
-                    return self.refuse(format!("n-{node} is not who its certificate says"), out);
+                    return self.refuse(&format!("n-{node} is not who its certificate says"), out);
                 }
                 if protocol != PROTOCOL_VERSION {
-                    return self.refuse(other_version(protocol), out);
+                    return self.refuse(&other_version(protocol), out);
                 }
                 if !view.roster.enter(node, self.serial, view.link.clone()) {
                     // Not refused: the word would end an agent that is well and in over another connection.
@@ -203,7 +203,7 @@ impl Conversation {
                 out.push(Output::Report { report: ready(node, &facts), ticket: Some(Ticket::Ready) });
             }
             Up::Heartbeat { .. } | Up::Report { .. } | Up::Renew { .. } => {
-                self.refuse("the first message must be hello".into(), out);
+                self.refuse("the first message must be hello", out);
             }
         }
     }
@@ -216,7 +216,7 @@ impl Conversation {
                 self.phase = Phase::Admitting(node);
                 out.push(Output::Admit { node, token, csr_pem });
             }
-            Err(refusal) => self.refuse(refusal.to_string(), out),
+            Err(refusal) => self.refuse(&refusal.to_string(), out),
         }
     }
 
@@ -224,14 +224,14 @@ impl Conversation {
         &mut self,
         node: NodeId,
         answer: Result<(), Refusal>,
-        view: View<'_, L>,
+        view: &mut View<'_, L>,
         out: &mut Vec<Output>,
     ) {
         if let Err(refusal) = answer {
             if view.roster.is_current(node, self.serial) {
                 view.roster.forget(node);
             }
-            return self.refuse(refusal.to_string(), out);
+            return self.refuse(&refusal.to_string(), out);
         }
         let phase = std::mem::replace(&mut self.phase, Phase::In(node));
         let Phase::Entering { known, .. } = phase else { return };
@@ -247,11 +247,17 @@ impl Conversation {
         reconcile(node, view.state, &known, out);
     }
 
-    fn message<L: Clone>(&mut self, node: NodeId, message: Up, view: View<'_, L>, out: &mut Vec<Output>) {
+    fn message<L: Clone>(
+        &mut self,
+        node: NodeId,
+        message: Up,
+        view: &mut View<'_, L>,
+        out: &mut Vec<Output>,
+    ) {
         match message {
             Up::Heartbeat { sent_boot_ms } => {
                 let Some(record) = view.state.nodes.get(&node) else {
-                    return self.refuse(format!("node n-{node} is not known any more"), out);
+                    return self.refuse(&format!("node n-{node} is not known any more"), out);
                 };
                 view.roster.heard(node, view.state, view.now);
                 // Asked of the state each time, so that a report of silence that was overtaken is put right.
@@ -271,8 +277,8 @@ impl Conversation {
         }
     }
 
-    fn refuse(&mut self, reason: String, out: &mut Vec<Output>) {
-        out.push(Output::Say(Down::Refused { reason: reason.clone() }));
+    fn refuse(&mut self, reason: &str, out: &mut Vec<Output>) {
+        out.push(Output::Say(Down::Refused { reason: reason.into() }));
         self.end(format!("refused: {reason}"), out);
     }
 
@@ -331,7 +337,7 @@ fn settled<L: Clone>(
     id: AttemptId,
     number: u64,
     ended: bool,
-    view: View<'_, L>,
+    view: &mut View<'_, L>,
     out: &mut Vec<Output>,
 ) {
     if ended {

@@ -86,8 +86,9 @@ impl<R: AsyncRead + Unpin> Session<R> {
             let mut roster = self.sessions.roster();
             let mut out = Vec::new();
             let state = self.sessions.handle.inner.published.load();
-            let view = View { roster: &mut roster, link: &self.frames, state: &state, now: clock::steady() };
-            self.conversation.step(input, view, &mut out);
+            let mut view =
+                View { roster: &mut roster, link: &self.frames, state: &state, now: clock::steady() };
+            self.conversation.step(input, &mut view, &mut out);
             for output in out {
                 match output {
                     Output::Say(down) => self.say(&down)?,

@@ -61,7 +61,7 @@ impl World {
         }
         self.tell(format_args!("m-{id} (n-{node})"), || format!("dials: connection {link}"));
         if certified.is_some() {
-            self.agent_hears(id, Box::new(AgentInput::Connected));
+            self.agent_hears(id, AgentInput::Connected);
         } else {
             let csr_pem = String::new();
             let protocol = neap_protocol::PROTOCOL_VERSION;
@@ -126,14 +126,14 @@ impl World {
         }
     }
 
-    pub fn down_arrives(&mut self, link: LinkId, down: Box<Down>) {
+    pub fn down_arrives(&mut self, link: LinkId, down: Down) {
         let Some(way) = self.links.get(&link).filter(|l| l.agent_open) else { return };
         let id = way.instance;
-        let joined = matches!(*down, Down::Joined { .. });
-        self.agent_hears(id, Box::new(AgentInput::Down(*down)));
+        let joined = matches!(down, Down::Joined { .. });
+        self.agent_hears(id, AgentInput::Down(down));
         if joined && let Some(instance) = self.instances.get_mut(&id).filter(|i| !i.certified) {
             instance.certified = true;
-            self.agent_hears(id, Box::new(AgentInput::Connected));
+            self.agent_hears(id, AgentInput::Connected);
         }
     }
 
@@ -156,7 +156,7 @@ impl World {
         instance.link = None;
         instance.dial_pause_ms = DIAL_PAUSE_MS;
         if instance.agent_lives() {
-            self.agent_hears(id, Box::new(AgentInput::Disconnected));
+            self.agent_hears(id, AgentInput::Disconnected);
             self.after(DIAL_PAUSE_MS, Happening::Dial { instance: id });
         }
     }

@@ -103,17 +103,17 @@ impl Instance {
 }
 
 impl World {
-    pub fn agent_hears(&mut self, id: InstanceId, input: Box<Input>) {
+    pub fn agent_hears(&mut self, id: InstanceId, input: Input) {
         let Some(instance) = self.instances.get_mut(&id).filter(|i| i.agent_lives()) else { return };
         if let Some(resumes) = instance.stands_still(self.now) {
             if resumes != u64::MAX {
-                instance.held.push_back(*input);
+                instance.held.push_back(input);
             }
             return;
         }
         let boot_ms = instance.boot_ms(self.now);
         let mut again = None;
-        let input = match *input {
+        let input = match input {
             Input::Down(Down::LeaseRenewed { .. }) if planted::is(Bug::LeaseFromReceipt) => {
                 Input::Down(Down::LeaseRenewed { sent_boot_ms: boot_ms })
             }
@@ -156,7 +156,7 @@ impl World {
         instance.timer_at = u64::MAX;
         let wakes = instance.session.as_ref().map_or(u64::MAX, Session::wake_at_ms);
         if wakes <= instance.boot_ms(self.now) {
-            self.agent_hears(id, Box::new(Input::Timer));
+            self.agent_hears(id, Input::Timer);
         } else {
             self.arm_agent(id);
         }
@@ -356,9 +356,9 @@ impl World {
         }
         let held = std::mem::take(&mut instance.held);
         for input in held {
-            self.agent_hears(id, Box::new(input));
+            self.agent_hears(id, input);
         }
-        self.agent_hears(id, Box::new(Input::Timer));
+        self.agent_hears(id, Input::Timer);
     }
 
     pub fn agent_crashes(&mut self, id: InstanceId) {

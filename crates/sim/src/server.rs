@@ -318,8 +318,8 @@ impl World {
         let Some(server) = &mut self.server else { return };
         let Some(talk) = server.talks.get_mut(&link) else { return };
         let mut out = Vec::new();
-        let view = View { roster: &mut server.roster, link: &link, state: server.machine.state(), now };
-        talk.step(input, view, &mut out);
+        let mut view = View { roster: &mut server.roster, link: &link, state: server.machine.state(), now };
+        talk.step(input, &mut view, &mut out);
         for output in out {
             match output {
                 Output::Say(down) => self.send_down(link, down),

@@ -220,9 +220,10 @@ impl World {
         if let Some(story) = &mut self.story {
             let _ = writeln!(
                 story,
-                "{:>8}.{:03} s  step {steps:<5} {who:<14} {}",
+                "{:>8}.{:03} s  step {steps:<5} {:<14} {}",
                 now / 1000,
                 now % 1000,
+                who.to_string(),
                 what()
             );
         }
@@ -275,11 +276,11 @@ impl World {
             | Happening::News { .. } => {}
 
             Happening::Up { link, frame } => self.up_arrives(link, *frame),
-            Happening::Down { link, down } => self.down_arrives(link, down),
+            Happening::Down { link, down } => self.down_arrives(link, *down),
             Happening::ClosedAtServer { link } => self.closed_at_server(link),
             Happening::ClosedAtAgent { link } => self.closed_at_agent(link),
             Happening::Dial { instance } => self.dial(instance),
-            Happening::AgentHears { instance, input } => self.agent_hears(instance, input),
+            Happening::AgentHears { instance, input } => self.agent_hears(instance, *input),
             Happening::AgentTimer { instance } => self.agent_timer(instance),
             Happening::AgentResumes { instance } => self.agent_resumes(instance),
             Happening::Process { instance, attempt, serial } => self.process_due(instance, attempt, serial),

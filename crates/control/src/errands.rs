@@ -216,3 +216,94 @@ fn unwanted(state: &State, node: NodeId) -> Option<Arc<str>> {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use neap_core::event::{NodeLeaving, NodeReady, NodeRequested};
+    use neap_core::{Capacity, ClusterId, Draft};
+
+    use super::*;
+
+    const NODE: NodeId = NodeId(1);
+
+    fn state(ready: bool, leaving: bool) -> State {
+        let mut draft = Draft::new(State::default());
+        let (at, deadline) = (Millis(1), Millis(50));
+        let (nominal, reason): (_, Arc<str>) = (Capacity::default(), "work".into());
+        draft.emit(
+            at,
+            NodeRequested { id: NODE, cluster: ClusterId(1), nominal, deadline, reason: reason.clone() },
+        );
+        if ready {
+            draft.emit(at, NodeReady { id: NODE, actual: nominal, isolation: "".into() });
+        }
+        if leaving {
+            draft.emit(at, NodeLeaving { id: NODE, deadline, reason });
+        }
+        draft.state
+    }
+
+    fn removes(out: &[Output]) -> bool {
+        out.iter().any(|o| matches!(o, Output::Remove { .. }))
+    }
+
+    fn reports_gone(out: &[Output]) -> bool {
+        out.iter().any(|o| matches!(o, Output::Report(Report::NodeGone { .. })))
+    }
+
+    #[test]
+    fn a_failed_removal_is_owed_also_when_the_state_has_forgotten_the_node() {
+        let mut errands = Errands::new(Millis(0));
+        let mut out = Vec::new();
+        errands.lease_ended(NODE, Millis(0), &mut out);
+        assert!(removes(&out) && !reports_gone(&out), "fenced first: {out:?}");
+        out.clear();
+        errands.done(NODE, Err("no".into()), &state(true, false), Millis(10), &mut out);
+        assert!(reports_gone(&out), "its lease is over all the same: {out:?}");
+        assert_eq!(errands.wake_at(), Millis(10 + limits::RETRY_REMOVE_MS));
+        out.clear();
+        errands.timer(&State::default(), errands.wake_at(), &mut out);
+        assert!(removes(&out), "{out:?}");
+        out.clear();
+        errands.done(NODE, Ok(()), &State::default(), Millis(20), &mut out);
+        assert_eq!(errands.wake_at(), Millis(limits::SWEEP_MS), "nothing is owed");
+    }
+
+    #[test]
+    fn a_node_unwanted_while_it_was_made_is_removed_when_it_is_there() {
+        let mut errands = Errands::new(Millis(0));
+        let mut out = Vec::new();
+        errands.wanted(&Effect::CreateNode { node: NODE }, &state(false, false), &mut out);
+        assert_eq!(out, [Output::Create { node: NODE }]);
+        out.clear();
+        errands.wanted(&Effect::RemoveNode { node: NODE }, &state(false, true), &mut out);
+        assert_eq!(out, [], "one call at a time");
+        errands.done(NODE, Ok(()), &state(false, true), Millis(5), &mut out);
+        assert!(removes(&out), "{out:?}");
+    }
+
+    #[test]
+    fn a_node_that_was_only_not_listed_and_cannot_be_fenced_keeps_its_lease() {
+        let mut errands = Errands::new(Millis(0));
+        let (mut out, ready) = (Vec::new(), state(true, false));
+        errands.found(&[], &ready, &mut out);
+        assert!(matches!(out[..], [Output::Remove { .. }]), "not forgotten: {out:?}");
+        out.clear();
+        errands.done(NODE, Err("no".into()), &ready, Millis(5), &mut out);
+        assert_eq!(out, []);
+        assert_eq!(errands.wake_at(), Millis(limits::SWEEP_MS), "not tried again: its lease decides");
+    }
+
+    #[test]
+    fn unknown_nodes_are_swept() {
+        let mut errands = Errands::new(Millis(0));
+        let mut out = Vec::new();
+        errands.timer(&State::default(), Millis(limits::SWEEP_MS), &mut out);
+        assert_eq!(out, [Output::List]);
+        out.clear();
+        let found = [Found { node: NODE, alive: true }, Found { node: NodeId(9), alive: false }];
+        errands.swept(&found, &state(true, false), &mut out);
+        let removed: Vec<_> = out.iter().filter(|o| matches!(o, Output::Remove { .. })).collect();
+        assert!(matches!(removed[..], [Output::Remove { node: NodeId(9), .. }]), "{out:?}");
+    }
+}

@@ -63,7 +63,8 @@ pub fn run(args: &SimArgs, _global: &Global, terminal: &Terminal) -> Outcome<Exi
     };
     let _ = writeln!(text, ": {} seeds broke a promise", total.failed.len());
     for (seed, violation) in &total.failed {
-        let _ = writeln!(text, "  neap sim --seed {seed} --steps {} --faults {faults}: {violation}", args.steps);
+        let _ =
+            writeln!(text, "  neap sim --seed {seed} --steps {} --faults {faults}: {violation}", args.steps);
     }
     let small = shrink(&Options { seed: first.0, ..options }, &first.1);
     let _ = writeln!(text, "\nThe story of seed {}, with {} steps:\n", small.seed, small.steps);

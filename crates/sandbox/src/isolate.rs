@@ -1,6 +1,7 @@
 //! What an isolated attempt sees: its own processes, its own `/tmp` and `/mnt`, and nothing of Neap's data.
 //!
-//! Runs in the supervisor, after it was forked into new namespaces. It never touches the host's own mounts.
+//! [`prepare`] runs once in the supervisor, after it was forked into new namespaces; [`enter`] in each attempt's first
+//! process, on a copy of the supervisor's mounts. Neither ever touches the host's own mounts.
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -19,11 +20,21 @@ pub(crate) const NAMESPACES: u64 =
 /// The step that failed and why.
 pub(crate) type StepError = (&'static str, io::Error);
 
-/// Makes the world of this process look like `view`. In a user namespace, `/proc` stays the host's where the
-/// kernel refuses a new one (inside containers that mask parts of it).
-pub(crate) fn enter(view: &View, own_user_namespace: bool) -> Result<(), StepError> {
+/// What is the same for all attempts of a supervisor: mounts that the host does not see, and the processes of this
+/// pid namespace alone. In a user namespace, `/proc` stays the host's where the kernel refuses a new one (inside
+/// containers that mask parts of it).
+pub(crate) fn prepare(own_user_namespace: bool) -> Result<(), StepError> {
     sys::mount(c"none", c"/", c"", libc::MS_REC | libc::MS_PRIVATE, c"")
         .map_err(at("making mounts private"))?;
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    match sys::mount(c"proc", c"/proc", c"proc", flags, c"") {
+        Err(_) if own_user_namespace => Ok(()),
+        other => other.map_err(at("mounting /proc")),
+    }
+}
+
+/// Makes the world of this process look like `view`.
+pub(crate) fn enter(view: &View) -> Result<(), StepError> {
     // Taken before anything is covered: the folders may lie below any of the places that follow.
     let work = sys::open_tree(&text(&view.work_dir)?).map_err(at("opening the working folder"))?;
     let tmp = sys::open_tree(&text(&view.tmp_dir)?).map_err(at("opening the folder for /tmp"))?;
@@ -31,7 +42,9 @@ pub(crate) fn enter(view: &View, own_user_namespace: bool) -> Result<(), StepErr
     let flags = libc::MS_NOSUID | libc::MS_NODEV;
     sys::mount(c"tmpfs", c"/mnt", c"tmpfs", flags, c"mode=0755").map_err(at("mounting a tmpfs on /mnt"))?;
     let place = Path::new(JOBS_PLACE).join(&view.job_name);
-    fs::DirBuilder::new().recursive(true).mode(0o755).create(&place).map_err(at("making the job's place"))?;
+    for below in place.strip_prefix("/mnt").into_iter().flat_map(folders_to) {
+        fs::create_dir(Path::new("/mnt").join(below)).map_err(at("making the job's place"))?;
+    }
     sys::move_mount(&work, &text(&place)?).map_err(at("mounting the working folder"))?;
 
     if Path::new("/dev/shm").is_dir() {
@@ -49,11 +62,14 @@ pub(crate) fn enter(view: &View, own_user_namespace: bool) -> Result<(), StepErr
             other => other.map_err(at("hiding the data folder"))?,
         }
     }
-    let flags = flags | libc::MS_NOEXEC;
-    match sys::mount(c"proc", c"/proc", c"proc", flags, c"") {
-        Err(_) if own_user_namespace => Ok(()),
-        other => other.map_err(at("mounting /proc")),
-    }
+    Ok(())
+}
+
+/// `a`, `a/b`, `a/b/c`: the folders on the way to `path`, and itself.
+fn folders_to(path: &Path) -> Vec<&Path> {
+    let mut folders: Vec<&Path> = path.ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
+    folders.reverse();
+    folders
 }
 
 /// Maps the caller to itself in a user namespace just made.

@@ -148,7 +148,9 @@ impl<'a> Supervisor<'a> {
         if let Some((uid, gid)) = inherited.map_self {
             isolate::map_self(uid, gid)?;
         }
-        if !inherited.first_of_namespace {
+        if inherited.first_of_namespace {
+            isolate::prepare(inherited.map_self.is_some())?;
+        } else {
             sys::become_subreaper();
         }
         let children = sys::child_signals().map_err(|e| ("watching for children", e))?;
@@ -215,7 +217,6 @@ impl<'a> Supervisor<'a> {
             cgroup_procs: self.cgroup.as_ref().map(SlotCgroup::procs).unwrap_or_default(),
             view: launch.view.clone(),
             apart: inherited.first_of_namespace,
-            own_user_namespace: inherited.map_self.is_some(),
         })
         .map_err(|e| ("reading the command", e))?;
         let main = program.start(&mut self.stack)?;

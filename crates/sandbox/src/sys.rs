@@ -55,7 +55,6 @@ pub(crate) struct Program {
     cgroup_procs: Vec<RawFd>,
     namespaces: c_int,
     view: Option<View>,
-    own_user_namespace: bool,
     error: i32,
     step: &'static str,
 }
@@ -89,7 +88,6 @@ pub(crate) struct ProgramSpec<'a> {
     /// False where the machine has no namespaces for us: then only the user of `view` counts, and the process
     /// dies when its supervisor does.
     pub apart: bool,
-    pub own_user_namespace: bool,
 }
 
 /// Memory that the child runs on between clone and exec; kept, since fresh memory costs page faults.
@@ -155,7 +153,6 @@ impl Program {
                 0
             },
             view: spec.view,
-            own_user_namespace: spec.own_user_namespace,
             error: 0,
             step: "",
         })
@@ -198,7 +195,7 @@ extern "C" fn begin(program: *mut c_void) -> c_int {
     };
     if program.namespaces != 0
         && let Some(view) = &program.view
-        && let Err((step, e)) = crate::isolate::enter(view, program.own_user_namespace)
+        && let Err((step, e)) = crate::isolate::enter(view)
     {
         program.step = step;
         program.error = e.raw_os_error().unwrap_or(libc::EINVAL);

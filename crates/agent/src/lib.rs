@@ -15,7 +15,7 @@ mod finalize;
 mod folder;
 mod prepare;
 mod python;
-mod session;
+pub mod session;
 
 use std::path::Path;
 

@@ -10,16 +10,16 @@ use neap_protocol::{
 };
 
 /// A node that was never welcomed gives up after this long: nobody may know that it exists.
-pub(crate) const JOIN_MS_MAX: u64 = 120_000;
+pub const JOIN_MS_MAX: u64 = 120_000;
 /// Log bytes under way and not yet acknowledged, per attempt.
-pub(crate) const LOG_WINDOW_BYTES: u64 = 1024 * 1024;
+pub const LOG_WINDOW_BYTES: u64 = 1024 * 1024;
 /// After this many heartbeats without an answer the connection counts as dead.
 const UNANSWERED_MAX: u64 = 4;
 /// Told to leave, the agent waits this long beyond the grace for its reports to be acknowledged.
 const LEAVE_MARGIN_MS: u64 = 10_000;
 
 #[derive(Debug)]
-pub(crate) enum Input {
+pub enum Input {
     /// A connection stands and is authenticated.
     Connected,
     Disconnected,
@@ -47,7 +47,7 @@ pub(crate) enum Input {
 }
 
 #[derive(Debug, PartialEq)]
-pub(crate) enum Output {
+pub enum Output {
     Send(Up),
     /// Read this piece of the log and send it.
     ShipLog {
@@ -87,7 +87,7 @@ pub enum ExitReason {
 }
 
 #[derive(Debug)]
-pub(crate) struct Session {
+pub struct Session {
     node: u64,
     facts: NodeFacts,
     connected: bool,
@@ -119,7 +119,7 @@ struct Attempt {
 }
 
 impl Session {
-    pub(crate) fn new(node: u64, facts: NodeFacts, now_ms: u64) -> Self {
+    pub fn new(node: u64, facts: NodeFacts, now_ms: u64) -> Self {
         Self {
             node,
             facts,
@@ -138,11 +138,11 @@ impl Session {
     }
 
     /// When to feed [`Input::Timer`] at the latest.
-    pub(crate) fn wake_at_ms(&self) -> u64 {
+    pub fn wake_at_ms(&self) -> u64 {
         self.lease_until_ms.min(self.heartbeat_at_ms).min(self.leave_by_ms.unwrap_or(u64::MAX))
     }
 
-    pub(crate) fn step(&mut self, now_ms: u64, input: Input, out: &mut Vec<Output>) {
+    pub fn step(&mut self, now_ms: u64, input: Input, out: &mut Vec<Output>) {
         if self.over {
             return;
         }
@@ -356,7 +356,7 @@ impl Session {
 }
 
 /// An attempt that never ran.
-pub(crate) fn prepare_failed(class: FailureClass, message: impl Into<String>) -> Exit {
+pub fn prepare_failed(class: FailureClass, message: impl Into<String>) -> Exit {
     Exit::PrepareFailed { class, message: message.into() }
 }
 

@@ -43,8 +43,7 @@ pub const POINTS: &[(&str, &str, &str)] = &[
     ("agent", "outputs-stored-before-report", "the outputs are stored; the server does not know of the end"),
     ("agent", "end-acknowledged-before-cleaning", "the server knows the end; the attempt's folder is there"),
     ("supervisor", "command-started-before-word", "the command runs; the agent does not know"),
-    ("supervisor", "tree-ended-before-exit-record", "every process ended; how is written nowhere"),
-    ("supervisor", "exit-recorded-before-word", "how it ended is written; the agent does not know"),
+    ("supervisor", "tree-ended-before-word", "every process ended; the agent does not know"),
 ];
 
 #[derive(Debug)]

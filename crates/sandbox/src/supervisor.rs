@@ -275,8 +275,7 @@ impl Current<'_, '_> {
         self.pump();
         let outcome = ending.map_or_else(|| self.outcome(status, launch), |ending| ending.outcome);
         let record = ExitRecord { outcome, spool: self.spool.end() };
-        neap_crash::point("tree-ended-before-exit-record");
-        neap_crash::point("exit-recorded-before-word");
+        neap_crash::point("tree-ended-before-word");
         words.extend(self.tell_start_ms.map(|_| Event::Started));
         record
     }

@@ -8,10 +8,6 @@
 //! The same seed is the same world, to the last millisecond. Nothing here reads a real clock, file or socket. What
 //! is simulated and what is checked: `docs/reliability.md`.
 
-/// The agent's own session machine, from its own file: it is private to the agent, and the world runs nothing else.
-#[allow(dead_code, reason = "the agent's driver uses what is not used here")]
-#[path = "../../agent/src/session.rs"]
-mod agent_session;
 mod checks;
 mod disk;
 pub mod faults;

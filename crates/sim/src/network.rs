@@ -3,9 +3,9 @@
 use neap_control::conversation::{Conversation, Input};
 use neap_protocol::{Decoder, Down, Frame, Up, encode_log, encode_message};
 
-use crate::agent_session::Input as AgentInput;
 use crate::faults::Fault;
 use crate::world::{Happening, InstanceId, LinkId, World};
+use neap_agent::session::Input as AgentInput;
 
 #[derive(Debug)]
 pub(crate) struct Link {

@@ -6,10 +6,10 @@ use neap_core::planted::{self, Bug};
 use neap_core::{JobId, NodeId};
 use neap_protocol::{AttemptRef, AttemptSpec, Down, Exit, Frame, LogChunk, NodeFacts};
 
-use crate::agent_session::{ExitReason, Input, Output, Session};
 use crate::faults::Fault;
 use crate::users::Program;
 use crate::world::{Happening, InstanceId, LinkId, World};
+use neap_agent::session::{ExitReason, Input, Output, Session};
 
 #[derive(Debug)]
 pub(crate) struct Instance {

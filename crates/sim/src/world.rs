@@ -10,7 +10,6 @@ use neap_core::{Command, NodeId};
 use neap_protocol::{AttemptRef, Down, Frame, Up};
 use neap_providers::Found;
 
-use crate::agent_session as session;
 use crate::checks::Checks;
 use crate::disk::Disk;
 use crate::faults::{Fault, Faults};
@@ -20,6 +19,7 @@ use crate::provider::{Act, Provider};
 use crate::rng::Rng;
 use crate::server::{Reply, Server};
 use crate::users::Users;
+use neap_agent::session;
 
 pub(crate) type LinkId = u64;
 /// A machine of the provider. Two may carry the same node's name.

@@ -1,12 +1,10 @@
 """Fixtures: one real server for the suites that do not break it, and a fresh one for those that do."""
 
 import os
-import tempfile
-from pathlib import Path
 
 import pytest
 
-from neapserver import BINARY, Server, remove, unique
+from neapserver import BINARY, Server, new_home, remove, unique
 
 MARK = f"neap-test-{os.urandom(6).hex()}"
 
@@ -16,11 +14,6 @@ def pytest_sessionstart(session):
         return
     if not BINARY.exists():
         pytest.exit(f"{BINARY} is not there: run `cargo build -p neap-cli` (or `make test`, which does) or set NEAP_BIN.", 2)
-
-
-def new_home(name):
-    """A short path: a data folder may hold sockets, whose names are limited to about a hundred bytes."""
-    return Path(tempfile.mkdtemp(prefix=f"neap-{name}-"))
 
 
 @pytest.fixture(scope="session")

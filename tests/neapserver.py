@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -71,6 +72,11 @@ _names = counter()
 def unique(prefix):
     """A name that is legal for clusters and jobs alike and used once."""
     return f"{prefix}-x{next(_names)}{os.urandom(2).hex()}"
+
+
+def new_home(name):
+    """A short path: a data folder may hold sockets, whose names are limited to about a hundred bytes."""
+    return Path(tempfile.mkdtemp(prefix=f"neap-{name}-"))
 
 
 def name_of(pid):

@@ -9,7 +9,7 @@ import stat
 import pytest
 import requests
 
-from neapserver import unique
+from neapserver import Server, new_home, remove, unique
 
 PASSWORD = "Zx-secret-Password-4711"
 JWT = re.compile(rb"eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,}")
@@ -19,9 +19,6 @@ SIGNATURE = re.compile(rb"sig=(?!REDACTED|<|\*|\.\.\.)[\w%+/=-]{12,}")
 @pytest.fixture(scope="module")
 def lived_in(mark):
     """A server that has seen a password, a job, a download of secrets and a wrong visitor."""
-    from conftest import new_home
-    from neapserver import Server, remove
-
     server = Server(new_home("secret"))
     server.up()
     name = unique("sec")

@@ -3,30 +3,38 @@
 use super::installation::{Bench, Installation};
 use super::report::{Report, Unit};
 use super::samples::Samples;
+use super::wire::Wire;
 use super::workspace::{Shape, Workspace};
 use super::{SampleArgs, clock, stamp};
 use crate::failure::Outcome;
 
 pub fn run(args: &SampleArgs, bench: &Bench<'_>) -> Outcome<Report> {
-    Installation::measure(bench, &args.subject, |installation| measure(args, installation))
+    Installation::measure(bench, &args.subject, |installation| {
+        Workspace::with_cluster(installation, Shape::small(0, 1, 0), |workspace, wire| {
+            measure(args, installation, workspace, wire)
+        })
+    })
 }
 
-fn measure(args: &SampleArgs, installation: &Installation<'_>) -> Outcome<Report> {
+fn measure(
+    args: &SampleArgs,
+    installation: &Installation<'_>,
+    workspace: &Workspace,
+    wire: &mut Wire,
+) -> Outcome<Report> {
     let bench = installation.bench();
-    let mut wire = installation.wire()?;
-    let workspace = Workspace::prepare(installation, &mut wire, Shape::small(0, 1, 0))?;
     let body = workspace.job_body(stamp::COMMAND, None);
     let [mut first, mut seen, mut completed, mut zero] = [const { Vec::new() }; 4];
     for number in 0..args.jobs {
         bench.interrupt.check()?;
-        workspace.wait_for_idle_nodes(installation, &mut wire, 0)?;
+        workspace.wait_for_idle_nodes(installation, wire, 0)?;
         let name = workspace.job_name(number.into());
-        let course = stamp::submit(&mut wire, &workspace, &body, &name)?;
+        let course = stamp::submit(wire, workspace, &body, &name)?;
         first.push(course.running);
         seen.push(course.seen);
         completed.push(course.completed);
         let ended = clock::now();
-        workspace.wait_for_idle_nodes(installation, &mut wire, 0)?;
+        workspace.wait_for_idle_nodes(installation, wire, 0)?;
         zero.push(clock::ms_since(ended));
     }
     let about = format!("{} jobs, each on a cluster of zero nodes", args.jobs);
@@ -41,6 +49,5 @@ fn measure(args: &SampleArgs, installation: &Installation<'_>) -> Outcome<Report
         report.many(key, label, Unit::Milliseconds, &samples.into_iter().collect::<Samples>());
     }
     report.memory(installation)?;
-    workspace.leave(&mut wire)?;
     Ok(report)
 }

@@ -70,7 +70,7 @@ pub struct Installation<'a> {
     program: PathBuf,
     pub data: PathBuf,
     /// It was made here and goes with the benchmark.
-    own: bool,
+    pub own: bool,
     /// A start that nobody has waited for yet.
     starting: Option<Child>,
     pub address: Address,

@@ -39,6 +39,11 @@ impl Interrupt {
         Ok(Self(flag))
     }
 
+    /// For clearing away, which nothing interrupts.
+    pub fn never() -> Self {
+        Self(Arc::default())
+    }
+
     /// A failure once somebody wants this to end.
     pub fn check(&self) -> Outcome<()> {
         if self.0.load(Ordering::Relaxed) {

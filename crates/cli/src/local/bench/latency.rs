@@ -3,6 +3,7 @@
 use super::installation::{Bench, Installation};
 use super::report::{Report, Unit};
 use super::samples::Samples;
+use super::wire::Wire;
 use super::workspace::{Shape, Workspace};
 use super::{SampleArgs, stamp};
 use crate::failure::Outcome;
@@ -11,20 +12,27 @@ const IDLE_S: u32 = 3_600;
 const WARM: u32 = 5;
 
 pub fn run(args: &SampleArgs, bench: &Bench<'_>) -> Outcome<Report> {
-    Installation::measure(bench, &args.subject, |installation| measure(args, installation))
+    Installation::measure(bench, &args.subject, |installation| {
+        Workspace::with_cluster(installation, Shape::small(1, 1, IDLE_S), |workspace, wire| {
+            measure(args, installation, workspace, wire)
+        })
+    })
 }
 
-fn measure(args: &SampleArgs, installation: &Installation<'_>) -> Outcome<Report> {
+fn measure(
+    args: &SampleArgs,
+    installation: &Installation<'_>,
+    workspace: &Workspace,
+    wire: &mut Wire,
+) -> Outcome<Report> {
     let bench = installation.bench();
-    let mut wire = installation.wire()?;
-    let workspace = Workspace::prepare(installation, &mut wire, Shape::small(1, 1, IDLE_S))?;
-    workspace.wait_for_idle_nodes(installation, &mut wire, 1)?;
+    workspace.wait_for_idle_nodes(installation, wire, 1)?;
     let body = workspace.job_body(stamp::COMMAND, None);
     let [mut acknowledged, mut running, mut seen, mut completed] = [const { Vec::new() }; 4];
     for number in 0..WARM + args.jobs {
         bench.interrupt.check()?;
         let name = workspace.job_name(number.into());
-        let course = stamp::submit(&mut wire, &workspace, &body, &name)?;
+        let course = stamp::submit(wire, workspace, &body, &name)?;
         if number >= WARM {
             acknowledged.push(course.acknowledged);
             running.push(course.running);
@@ -44,6 +52,5 @@ fn measure(args: &SampleArgs, installation: &Installation<'_>) -> Outcome<Report
         report.many(key, label, Unit::Milliseconds, &samples.into_iter().collect::<Samples>());
     }
     report.memory(installation)?;
-    workspace.leave(&mut wire)?;
     Ok(report)
 }

@@ -4,6 +4,7 @@ use super::crowd::Crowd;
 use super::installation::{Bench, Installation, Subject, cpu_ms, machine_busy_ms};
 use super::report::{Report, Unit};
 use super::samples::Samples;
+use super::wire::Wire;
 use super::workspace::{SIDE_BY_SIDE_MAX, Shape, Workspace, share};
 use super::{bare, clock};
 use crate::failure::Outcome;
@@ -49,11 +50,22 @@ pub fn run(args: &NoopArgs, bench: &Bench<'_>) -> Outcome<Report> {
 }
 
 fn measure(args: &NoopArgs, installation: &Installation<'_>) -> Outcome<Report> {
-    let mut wire = installation.wire()?;
     let (size, cpus) = share(args.cpus);
     let shape = Shape { size, min: args.nodes, max: args.nodes, idle_s: IDLE_S };
-    let workspace = Workspace::prepare(installation, &mut wire, shape)?;
-    workspace.wait_for_idle_nodes(installation, &mut wire, args.nodes)?;
+    Workspace::with_cluster(installation, shape, |workspace, wire| {
+        let rounds = rounds(args, installation, workspace, wire, cpus)?;
+        report(args, installation, &rounds)
+    })
+}
+
+fn rounds(
+    args: &NoopArgs,
+    installation: &Installation<'_>,
+    workspace: &Workspace,
+    wire: &mut Wire,
+    cpus: f64,
+) -> Outcome<Rounds> {
+    workspace.wait_for_idle_nodes(installation, wire, args.nodes)?;
     let mut crowd = Crowd::gather(installation, args.clients)?;
     let body = workspace.job_body("true", Some(cpus));
     let at_once = args.nodes * args.cpus;
@@ -61,8 +73,8 @@ fn measure(args: &NoopArgs, installation: &Installation<'_>) -> Outcome<Report> 
 
     // Every slot has had a job before anything counts.
     let warm = u64::from(at_once) * 4;
-    crowd.submit(&workspace, &body, 0..warm)?;
-    workspace.wait_for_no_jobs(installation, &mut wire)?;
+    crowd.submit(workspace, &body, 0..warm)?;
+    workspace.wait_for_no_jobs(installation, wire)?;
 
     let mut rounds = Rounds::default();
     let mut number = warm;
@@ -74,9 +86,9 @@ fn measure(args: &NoopArgs, installation: &Installation<'_>) -> Outcome<Report> 
         number = numbers.end;
         let cpu = Cpu::now(installation);
         let begun = clock::now();
-        crowd.submit(&workspace, &body, numbers)?;
+        crowd.submit(workspace, &body, numbers)?;
         let submitted = begun.elapsed();
-        workspace.wait_for_no_jobs(installation, &mut wire)?;
+        workspace.wait_for_no_jobs(installation, wire)?;
         let ended = begun.elapsed();
         let jobs = f64::from(args.jobs);
         rounds.jobs.push(jobs / ended.as_secs_f64());
@@ -86,10 +98,8 @@ fn measure(args: &NoopArgs, installation: &Installation<'_>) -> Outcome<Report> 
         rounds.client_us.push(used.client_ms * 1e3 / jobs);
         rounds.rest_us.push(used.rest_ms * 1e3 / jobs);
     }
-    workspace.check_completed(&mut wire, number)?;
-    let report = report(args, installation, &rounds)?;
-    workspace.leave(&mut wire)?;
-    Ok(report)
+    workspace.check_completed(wire, number)?;
+    Ok(rounds)
 }
 
 /// Where processor time went: the server, this program, and all else on the machine, which is nodes and jobs.

@@ -27,8 +27,12 @@ pub fn run(args: &SubmitArgs, bench: &Bench<'_>) -> Outcome<Report> {
 }
 
 fn measure(args: &SubmitArgs, installation: &Installation<'_>) -> Outcome<Report> {
-    let mut wire = installation.wire()?;
-    let workspace = Workspace::prepare(installation, &mut wire, Shape::small(0, 0, 0))?;
+    Workspace::with_cluster(installation, Shape::small(0, 0, 0), |workspace, _| {
+        levels(args, installation, workspace)
+    })
+}
+
+fn levels(args: &SubmitArgs, installation: &Installation<'_>, workspace: &Workspace) -> Outcome<Report> {
     let body = workspace.job_body("true", None);
     let levels: Vec<String> = args.clients.iter().map(u32::to_string).collect();
     let about = format!("{} jobs that only queue from {} clients", args.jobs, levels.join(", then "));
@@ -43,7 +47,7 @@ fn measure(args: &SubmitArgs, installation: &Installation<'_>) -> Outcome<Report
         let numbers = number..number + u64::from(args.jobs);
         number = numbers.end;
         let begun = clock::now();
-        let took: Samples = crowd.submit(&workspace, &body, numbers)?;
+        let took: Samples = crowd.submit(workspace, &body, numbers)?;
         let rate = f64::from(args.jobs) / begun.elapsed().as_secs_f64();
         best = best.max(rate);
         let (key, label) =
@@ -54,6 +58,5 @@ fn measure(args: &SubmitArgs, installation: &Installation<'_>) -> Outcome<Report
     }
     report.one("submits_per_second", "durable submits at best", Unit::PerSecond, best);
     report.memory(installation)?;
-    workspace.leave(&mut wire)?;
     Ok(report)
 }

@@ -58,6 +58,11 @@ impl Address {
         Ok(address)
     }
 
+    /// The same server, for requests that an interrupt does not stop.
+    pub fn undisturbed(&self) -> Self {
+        Self { interrupt: Interrupt::never(), ..self.clone() }
+    }
+
     pub fn port(&self) -> &str {
         self.authority.rsplit(':').next().unwrap_or_default()
     }

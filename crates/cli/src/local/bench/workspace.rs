@@ -64,6 +64,24 @@ pub struct Workspace {
 }
 
 impl Workspace {
+    /// Works on a cluster of this shape. In a server that stays, the cluster goes afterwards, whatever happened.
+    pub fn with_cluster<T>(
+        installation: &Installation<'_>,
+        shape: Shape,
+        work: impl FnOnce(&Self, &mut Wire) -> Outcome<T>,
+    ) -> Outcome<T> {
+        let mut wire = installation.wire()?;
+        let workspace = Self::prepare(installation, &mut wire, shape)?;
+        let outcome = work(&workspace, &mut wire);
+        if installation.own {
+            return outcome;
+        }
+        let left =
+            Wire::open(&installation.address.undisturbed()).and_then(|mut wire| workspace.leave(&mut wire));
+        let value = outcome?;
+        left.map(|()| value)
+    }
+
     /// Registers the environment and creates the cluster.
     pub fn prepare(installation: &Installation<'_>, wire: &mut Wire, shape: Shape) -> Outcome<Self> {
         let mark = names::uuid()?[..8].to_owned();
@@ -102,7 +120,7 @@ impl Workspace {
     }
 
     /// The cluster and its nodes go, and what still waits on it. What was done stays in the ledger.
-    pub fn leave(&self, wire: &mut Wire) -> Outcome<()> {
+    fn leave(&self, wire: &mut Wire) -> Outcome<()> {
         wire.delete(&self.cluster_path(&self.cluster))
     }
 

@@ -1,0 +1,266 @@
+"""Slurm from Debian: munged, slurmctld and slurmd of its own in a temporary folder, on the loopback, as root.
+
+Nothing under /etc is read or written. The settings follow Slurm's guide for high throughput: no accounting, no job
+completion records, priority/basic, sched/builtin, jobs forgotten after seconds, little logging. Slurm writes a job's
+script at submit and its other state from a background thread within seconds, so that an acknowledged job is not yet
+durable.
+"""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from peer import Latency, Missing, Peer, Sample, Setting
+from processes import Daemons, free_ports, wait_until
+
+NAME = "Slurm"
+GUIDE = "select/cons_tres, sched/builtin, priority/basic, no accounting, MinJobAge=2"
+SOON = "within seconds"
+
+NOOP = [
+    Setting("slurm-array", "one job array", f"{GUIDE}, proctrack/linuxproc; sbatch --array --wrap true", durable=SOON, n=400),
+    Setting("slurm-each", "an sbatch for each job", f"{GUIDE}, proctrack/linuxproc; sbatch --wrap true, as many at once as there are slots", durable=SOON, n=300),
+    Setting("slurm-cgroup", "one job array, cgroups", f"{GUIDE}, proctrack/cgroup; sbatch --array --wrap true", durable=SOON, n=400),
+]
+LATENCY = [
+    Setting("slurm-sbatch", "sbatch", f"{GUIDE}, proctrack/linuxproc; one sbatch after the other (sbatch --wait asks too rarely to time the end)", durable=SOON, n=20),
+    Setting("slurm-srun", "srun", f"{GUIDE}, proctrack/linuxproc; one srun after the other", durable=SOON, n=20),
+]
+COLD = [
+    Setting(
+        "slurm-power", "power saving nodes",
+        "a CLOUD node whose ResumeProgram starts slurmd here; SuspendTime=1, SuspendTimeout=1, power_save_interval=1", durable=SOON, n=5,
+    )
+]
+
+PROGRAMS = ["munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "sinfo", "sdiag"]
+SBATCH = ["sbatch", "--quiet", "--output=/dev/null", "--error=/dev/null"]
+NODE = "n1"
+STAMP = "#!/bin/bash\necho $EPOCHREALTIME\n"
+# Where Debian keeps daemons may not be on everybody's path.
+PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+
+
+class Slurm(Peer):
+    name = NAME
+
+    def __init__(self):
+        self.folder: Path | None = None
+        self.daemons: Daemons | None = None
+
+    def version(self) -> str:
+        if os.geteuid() != 0:
+            raise Missing("its daemons need root here")
+        missing = [name for name in PROGRAMS if not shutil.which(name, path=PATH)]
+        if missing:
+            raise Missing(f"not installed: {', '.join(missing)} (Debian: slurmctld slurmd slurm-client munge)")
+        return subprocess.run([program("slurmctld"), "-V"], capture_output=True, text=True, check=True).stdout.split()[-1]
+
+    def start(self, setting: Setting, slots: int) -> None:
+        self.slots = slots
+        self.folder = Path(tempfile.mkdtemp(prefix="neap-peers-slurm-"))
+        self.daemons = Daemons(self.folder)
+        elastic = setting.key == "slurm-power"
+        self.configure(slots, "cgroup" if setting.key == "slurm-cgroup" else "linuxproc", elastic)
+        self.environment = {"PATH": PATH, "SLURM_CONF": str(self.folder / "slurm.conf"), "HOME": "/root", "LANG": "C"}
+        self.daemons.start(
+            program("munged"), "--foreground", "--force", "--num-threads=10", f"--socket={self.folder}/munge.sock",
+            f"--key-file={self.folder}/munge.key", f"--pid-file={self.folder}/munged.pid",
+            f"--log-file={self.folder}/munged.log", f"--seed-file={self.folder}/munged.seed",
+        )
+        wait_until((self.folder / "munge.sock").exists, "munged listens")
+        self.daemons.start(program("slurmctld"), "-D", "-f", str(self.folder / "slurm.conf"), env=self.environment)
+        if elastic:
+            self.wait_for_node("idle~")
+            return
+        self.daemons.start(program("slurmd"), "-D", "-N", NODE, "-f", str(self.folder / "slurm.conf"), env=self.environment)
+        self.wait_for_node("idle")
+        self.submit_array(4 * slots)
+        self.wait_for_no_jobs()
+
+    def noop(self, setting: Setting, n: int) -> float:
+        before = self.completed()
+        begun = time.monotonic()
+        if setting.key == "slurm-each":
+            self.ask("xargs", "-P", str(self.slots), "-n", "1", *SBATCH, "--wrap=true", "-J", words=" job" * n)
+        else:
+            self.submit_array(n)
+        self.wait_for_no_jobs()
+        seconds = time.monotonic() - begun
+        ran = self.completed() - before
+        if ran != n:
+            raise RuntimeError(f"Slurm completed {ran} of {n} jobs")
+        return n / seconds
+
+    def latency(self, setting: Setting, n: int) -> Latency:
+        return Latency.of([self.srun() if setting.key == "slurm-srun" else self.sbatch() for _ in range(n)])
+
+    def cold(self, setting: Setting, n: int) -> Latency:
+        samples = []
+        for _ in range(n):
+            self.wait_for_node("idle~")
+            samples.append(self.sbatch())
+        return Latency.of(samples)
+
+    def stop(self) -> None:
+        if self.daemons:
+            self.suspend()
+            self.daemons.stop()
+            self.daemons = None
+        if self.folder:
+            remove_cgroups()
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder = None
+
+    def configure(self, slots: int, tracker: str, elastic: bool) -> None:
+        folder = self.folder
+        controller, node = free_ports(2)
+        key = folder / "munge.key"
+        key.write_bytes(os.urandom(1024))
+        key.chmod(0o400)
+        (folder / "state").mkdir()
+        (folder / "cgroup.conf").write_text("CgroupAutomount=no\n")
+        (folder / "stamp.sh").write_text(STAMP)
+        conf = f"""
+ClusterName=peers
+SlurmctldHost={socket.gethostname()}(127.0.0.1)
+SlurmctldPort={controller}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock
+CredType=cred/munge
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+SlurmctldDebug=error
+SlurmdDebug=error
+ProctrackType=proctrack/{tracker}
+TaskPlugin=task/none
+MpiDefault=none
+SwitchType=switch/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SchedulerType=sched/builtin
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1
+PriorityType=priority/basic
+JobAcctGatherType=jobacct_gather/none
+JobCompType=jobcomp/none
+MinJobAge=2
+MaxJobCount=20000
+MaxArraySize=20001
+ReturnToService=2
+SlurmdParameters=config_overrides
+"""
+        node_line = f"NodeName={NODE} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={node} CPUs={slots}"
+        if elastic:
+            conf += self.power_saving()
+            node_line += " State=CLOUD"
+        conf += f"{node_line}\nPartitionName=all Nodes={NODE} Default=YES MaxTime=INFINITE State=UP\n"
+        (folder / "slurm.conf").write_text(conf)
+
+    def power_saving(self) -> str:
+        """A node that is off is a slurmd that does not run."""
+        folder = self.folder
+        resume, suspend = folder / "resume", folder / "suspend"
+        resume.write_text(f'#!/bin/sh\nexec {program("slurmd")} -b -N "$1" -f {folder}/slurm.conf\n')
+        suspend.write_text(f'#!/bin/sh\nkill "$(cat {folder}/slurmd-"$1".pid)"\n')
+        for script in (resume, suspend):
+            script.chmod(0o755)
+        return f"""
+SlurmctldParameters=power_save_interval=1,idle_on_node_suspend,cloud_dns
+ResumeProgram={resume}
+SuspendProgram={suspend}
+ResumeRate=0
+SuspendRate=0
+ResumeTimeout=30
+SuspendTime=1
+SuspendTimeout=1
+"""
+
+    def suspend(self) -> None:
+        """Ends the slurmd that slurmctld resumed: by the id that it wrote, if that is still ours."""
+        try:
+            pid = int((self.folder / f"slurmd-{NODE}.pid").read_text())
+            if str(self.folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, 15)
+        except (OSError, ValueError):
+            pass
+
+    def ask(self, *argv: str, words: str = "") -> str:
+        done = subprocess.run(
+            [program(argv[0]), *argv[1:]],
+            env=self.environment, cwd=self.folder, input=words, capture_output=True, text=True, timeout=300,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{argv[0]} failed: {done.stderr.strip()}")
+        return done.stdout
+
+    def submit_array(self, n: int) -> None:
+        self.ask(*SBATCH, f"--array=1-{n}", "--wrap=true")
+
+    def sbatch(self) -> Sample:
+        # The job makes its file when it starts and fills it when its first command runs.
+        self.wait_for_no_jobs()
+        sent = time.time()
+        job = self.ask("sbatch", "--parsable", f"--output={self.folder}/stamp-%j", str(self.folder / "stamp.sh")).strip()
+        stamp = self.folder / f"stamp-{job}"
+        wait_until(lambda: stamp.exists() and stamp.read_text().endswith("\n"), f"job {job} has run", every_s=0.001)
+        return Sample((float(stamp.read_text()) - sent) * 1e3)
+
+    def srun(self) -> Sample:
+        self.wait_for_no_jobs()
+        sent = time.time()
+        printed = self.ask("srun", "--quiet", "--ntasks=1", "/bin/bash", "-c", "echo $EPOCHREALTIME")
+        done = time.time()
+        return Sample((float(printed) - sent) * 1e3, (done - sent) * 1e3)
+
+    def completed(self) -> int:
+        return int(re.search(r"Jobs completed:\s*(\d+)", self.ask("sdiag")).group(1))
+
+    def wait_for_no_jobs(self) -> None:
+        # Each question costs the machine some milliseconds, so that it is not asked often.
+        wait_until(lambda: not self.ask("squeue", "--noheader").strip(), "no job is left", 300, every_s=0.1)
+
+    def wait_for_node(self, state: str) -> None:
+        def there() -> bool:
+            try:
+                return self.ask("sinfo", "--noheader", "--Node", "--format=%t").strip() == state
+            except RuntimeError:
+                return False
+
+        try:
+            wait_until(there, f"the node is {state}", 60, every_s=0.1)
+        except RuntimeError as error:
+            raise RuntimeError(f"{error}: {self.last_errors()}") from error
+
+    def last_errors(self) -> str:
+        lines = []
+        for log in [*self.folder.glob("*.log"), *self.folder.glob("*.out")]:
+            lines += [line.strip() for line in log.read_text(errors="replace").splitlines() if "error" in line or "fatal" in line][-2:]
+        return "; ".join(lines) or "no error in its logs"
+
+
+def program(name: str) -> str:
+    return shutil.which(name, path=PATH) or name
+
+
+def remove_cgroups() -> None:
+    """The empty groups that slurmd leaves behind, deepest first; a group in use stays."""
+    for top in [*Path("/sys/fs/cgroup").glob(f"*/slurm_{NODE}"), *Path("/sys/fs/cgroup").glob(f"slurm_{NODE}")]:
+        for folder, _, _ in os.walk(top, topdown=False):
+            try:
+                os.rmdir(folder)
+            except OSError:
+                pass
+
+
+PEER = Slurm

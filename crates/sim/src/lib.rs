@@ -14,6 +14,7 @@ pub mod faults;
 mod network;
 mod nodes;
 mod provider;
+pub mod replay;
 mod rng;
 mod run;
 mod server;

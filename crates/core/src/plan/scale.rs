@@ -119,9 +119,12 @@ fn shrink(draft: &mut Draft, id: ClusterId, desired: u32, now: Millis) {
     let Some(cluster) = draft.state.clusters.get(&id).filter(|c| c.live > desired).cloned() else { return };
     let mut live = cluster.live;
     let mut serving = cluster.live - cluster.unheard;
-    let mut spare: Vec<_> = draft
-        .state
-        .nodes_of(&cluster)
+    // Below `max` only idle nodes may go; those that are heard have an index, so that busy ones cost nothing.
+    let candidates =
+        if live > cluster.scale.max || cluster.unheard > 0 { &cluster.nodes } else { &cluster.idle };
+    let mut spare: Vec<_> = candidates
+        .iter()
+        .filter_map(|id| draft.state.nodes.get(id))
         .filter(|node| node.is_live() && (node.attempts.is_empty() || planted::is(Bug::BusyNodeRemoved)))
         .cloned()
         .collect();

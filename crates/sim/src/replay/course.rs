@@ -48,6 +48,19 @@ pub struct NodeTime {
 }
 
 impl NodeTime {
+    /// The same of two courses together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            boot_ms: self.boot_ms + other.boot_ms,
+            busy_ms: self.busy_ms + other.busy_ms,
+            idle_ms: self.idle_ms + other.idle_ms,
+            leave_ms: self.leave_ms + other.leave_ms,
+            made: self.made + other.made,
+            most: self.most.max(other.most),
+        }
+    }
+
     pub const fn total_ms(self) -> u64 {
         self.boot_ms + self.busy_ms + self.idle_ms + self.leave_ms
     }

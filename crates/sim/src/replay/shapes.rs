@@ -136,15 +136,16 @@ impl Shape {
         (0..self.queues).map(pool).collect()
     }
 
-    /// Class by class, and queue by queue within each.
+    /// Queue by queue, and class by class within each.
     pub fn tasks(&self) -> Vec<Task> {
         let node = catalogue::size(NODE_SIZE).map(Size::capacity).unwrap_or_default();
         let unit_milli = node.cpus_milli / self.quota;
+        let owner: Arc<str> = OWNER.into();
         let mut tasks = Vec::new();
-        for class in self.classes {
-            let share = Capacity { cpus_milli: unit_milli * class.units, memory_mb: 0, gpus: 0 };
-            for queue in 0..self.queues {
-                let (pool, owner): (Arc<str>, Arc<str>) = (queue_name(queue), OWNER.into());
+        for queue in 0..self.queues {
+            let pool = queue_name(queue);
+            for class in self.classes {
+                let share = Capacity { cpus_milli: unit_milli * class.units, memory_mb: 0, gpus: 0 };
                 tasks.extend((0..class.count).map(|number| Task {
                     pool: pool.clone(),
                     owner: owner.clone(),
@@ -160,25 +161,31 @@ impl Shape {
 
     /// Time to admission by class, of the course of [`Self::tasks`].
     pub fn admissions(&self, course: &Course) -> Vec<Admission> {
-        let mut rest = course.spans.as_slice();
-        let admission = |class: &Class| {
-            let workloads = (class.count * self.queues) as usize;
-            let (own, others) = rest.split_at(workloads.min(rest.len()));
-            rest = others;
-            let waiting = Waiting::of(own.iter().map(|span| span.waited_ms()));
-            Admission { class: class.name, workloads, waiting, kueue_mean_ms: class.kueue_admission_ms }
+        let mut waits_ms: Vec<Vec<u64>> = vec![Vec::new(); self.classes.len()];
+        let mut spans = course.spans.iter();
+        for _ in 0..self.queues {
+            for (class, waits_ms) in self.classes.iter().zip(&mut waits_ms) {
+                waits_ms.extend(spans.by_ref().take(class.count as usize).map(|span| span.waited_ms()));
+            }
+        }
+        let admission = |(class, waits_ms): (&Class, Vec<u64>)| Admission {
+            class: class.name,
+            workloads: waits_ms.len(),
+            waiting: Waiting::of(waits_ms),
+            kueue_mean_ms: class.kueue_admission_ms,
         };
-        self.classes.iter().map(admission).collect()
+        self.classes.iter().zip(waits_ms).map(admission).collect()
+    }
+
+    /// How long all of it takes at least: the work of a queue by its quota.
+    pub fn least_ms(&self) -> u64 {
+        let work = |class: &Class| u64::from(class.units) * u64::from(class.count) * class.run_ms;
+        self.classes.iter().map(work).sum::<u64>() / u64::from(self.quota)
     }
 
     /// How much of all quotas was in use, over the whole time.
     pub fn usage(&self, course: &Course) -> f64 {
-        let used: u64 = self
-            .classes
-            .iter()
-            .map(|class| u64::from(class.units) * u64::from(class.count) * class.run_ms)
-            .sum();
-        used as f64 / (f64::from(self.quota) * course.end_ms.max(1) as f64)
+        self.least_ms() as f64 / course.end_ms.max(1) as f64
     }
 }
 

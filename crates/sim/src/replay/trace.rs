@@ -8,7 +8,7 @@ use std::sync::Arc;
 use neap_core::Capacity;
 use neap_core::job::Need;
 
-use super::course::{Course, Waiting};
+use super::course::Course;
 use super::scene::{OWNER, Task};
 
 /// Jobs of one trace.
@@ -171,13 +171,11 @@ pub struct Work {
 
 impl Work {
     /// How long jobs waited: each until the last of its tasks was placed.
-    pub fn waiting(&self, course: &Course) -> Waiting {
-        let mut rest = course.spans.as_slice();
-        Waiting::of(self.parts.iter().map(|count| {
-            let (own, others) = rest.split_at((*count).min(rest.len()));
-            rest = others;
-            own.iter().map(|span| span.waited_ms()).max().unwrap_or_default()
-        }))
+    pub fn waits_ms<'a>(&'a self, course: &'a Course) -> impl Iterator<Item = u64> + 'a {
+        let mut spans = course.spans.iter();
+        self.parts.iter().map(move |count| {
+            spans.by_ref().take(*count).map(|span| span.waited_ms()).max().unwrap_or_default()
+        })
     }
 }
 

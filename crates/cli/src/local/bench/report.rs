@@ -1,13 +1,22 @@
 //! What a benchmark found: a table for people, one JSON object for programs. Figures carry what they were measured on.
 
-use super::installation::Installation;
+use super::clock;
+use super::installation::{Installation, machine_busy_ms};
+use super::machine::Machine;
 use super::samples::{Samples, Summary, rounded};
+use super::table::Table;
 use crate::args::Global;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Column, Format, Printer, emit};
 use crate::settings::Settings;
+use crate::terminal::Terminal;
 use serde_json::{Map, Value, json};
 use std::path::Path;
+use std::time::Duration;
+
+/// How long the machine is watched for other work, and how much of it spoils figures.
+const WATCH: Duration = Duration::from_millis(500);
+const BUSY_SHARE_MAX: f64 = 0.1;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -27,11 +36,42 @@ pub struct Report {
     name: &'static str,
     /// One line that says what was done.
     about: String,
-    machine: Value,
-    machine_sentence: String,
-    isolation: String,
+    ground: Ground,
     parameters: Map<String, Value>,
     figures: Vec<Figure>,
+    tables: Vec<Table>,
+    /// What a reader of the figures must know.
+    notes: Vec<String>,
+}
+
+/// What it was measured on: a machine, and a server there if one was needed.
+#[derive(Debug)]
+pub struct Ground {
+    machine: Machine,
+    isolation: Option<String>,
+}
+
+impl From<&Installation<'_>> for Ground {
+    fn from(installation: &Installation<'_>) -> Self {
+        Self { machine: installation.machine.clone(), isolation: Some(installation.isolation.clone()) }
+    }
+}
+
+impl Ground {
+    /// No server: what is measured runs in this program.
+    pub fn here(terminal: &Terminal) -> Self {
+        let mut machine = Machine::look(&std::env::temp_dir());
+        let before = machine_busy_ms();
+        clock::pause(WATCH);
+        let busy_ms = machine_busy_ms() - before;
+        machine.busy_before = busy_ms / (WATCH.as_secs_f64() * 1e3 * machine.cores.max(1) as f64);
+        if machine.busy_before > BUSY_SHARE_MAX {
+            let percent = machine.busy_before * 100.0;
+            terminal
+                .warning(&format!("other programs use {percent:.0}% of this machine; the figures show it"));
+        }
+        Self { machine, isolation: None }
+    }
 }
 
 #[derive(Debug)]
@@ -53,45 +93,69 @@ pub enum Unit {
     PerSecond,
     Milliseconds,
     Microseconds,
+    Seconds,
+    Hours,
     Ratio,
+    /// A part of a whole, 0 to 1.
+    Share,
     Bytes,
     Count,
 }
 
 impl Unit {
-    const fn word(self) -> &'static str {
+    pub const fn word(self) -> &'static str {
         match self {
             Self::PerSecond => "/s",
             Self::Milliseconds => "ms",
             Self::Microseconds => "us",
+            Self::Seconds => "s",
+            Self::Hours => "h",
             Self::Bytes => "MiB",
-            Self::Ratio | Self::Count => "",
+            Self::Ratio | Self::Share | Self::Count => "",
         }
     }
 
-    fn show(self, value: f64) -> String {
+    pub fn show(self, value: f64) -> String {
         match self {
             Self::Ratio => format!("{value:.2}"),
+            Self::Share => format!("{:.1}%", value * 100.0),
             Self::Bytes => format!("{:.1}", value / MIB),
             Self::Count => format!("{value:.0}"),
-            Self::PerSecond | Self::Milliseconds | Self::Microseconds if value >= 100.0 => {
-                format!("{value:.0}")
+            Self::PerSecond | Self::Milliseconds | Self::Microseconds | Self::Seconds | Self::Hours => {
+                if value >= 100.0 {
+                    format!("{value:.0}")
+                } else {
+                    format!("{value:.2}")
+                }
             }
-            Self::PerSecond | Self::Milliseconds | Self::Microseconds => format!("{value:.2}"),
+        }
+    }
+
+    /// The number for programs: whole where there are no parts.
+    pub fn json(self, value: f64) -> Value {
+        match self {
+            Self::Bytes | Self::Count => json!(value.round() as u64),
+            Self::PerSecond
+            | Self::Milliseconds
+            | Self::Microseconds
+            | Self::Seconds
+            | Self::Hours
+            | Self::Ratio
+            | Self::Share => json!(rounded(value)),
         }
     }
 }
 
 impl Report {
-    pub fn new(name: &'static str, about: String, installation: &Installation<'_>) -> Self {
+    pub fn new(name: &'static str, about: String, ground: impl Into<Ground>) -> Self {
         Self {
             name,
             about,
-            machine: installation.machine.json(),
-            machine_sentence: installation.machine.sentence(),
-            isolation: installation.isolation.clone(),
+            ground: ground.into(),
             parameters: Map::new(),
             figures: Vec::new(),
+            tables: Vec::new(),
+            notes: Vec::new(),
         }
     }
 
@@ -110,6 +174,16 @@ impl Report {
             let value = Measured::Many(summary);
             self.figures.push(Figure { key: key.into(), label: label.into(), unit, value });
         }
+    }
+
+    /// Rows that are compared with each other.
+    pub fn table(&mut self, table: Table) {
+        self.tables.push(table);
+    }
+
+    /// A sentence below the figures.
+    pub fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
     }
 
     /// The server's memory: before any work, and now.
@@ -133,16 +207,29 @@ impl Report {
         if !for_people {
             return Printer::new(global, &Settings::load()?)?.print(&self.json(&command_line()), &[]);
         }
+        let isolation =
+            self.ground.isolation.as_ref().map_or_else(String::new, |word| format!("; isolation {word}"));
         emit(&format!(
-            "{}: {}; isolation {}\nneap {} on {}\n\n",
+            "{}: {}{isolation}\nneap {} on {}\n",
             self.name,
             self.about,
-            self.isolation,
             env!("CARGO_PKG_VERSION"),
-            self.machine_sentence
+            self.ground.machine.sentence()
         ))?;
         let table = Global { output: Some(Format::Table), ..global.clone() };
-        Printer::new(&table, &Settings::default())?.print(&self.rows(), COLUMNS)
+        let printer = Printer::new(&table, &Settings::default())?;
+        if !self.figures.is_empty() {
+            emit("\n")?;
+            printer.print(&self.rows(), COLUMNS)?;
+        }
+        for table in &self.tables {
+            emit("\n")?;
+            printer.print(&table.words(), &[])?;
+        }
+        for note in &self.notes {
+            emit(&format!("\n{note}\n"))?;
+        }
+        Ok(())
     }
 
     /// Rates stand at the top by their median, times by p50 and p99; `series` has all of each.
@@ -151,17 +238,16 @@ impl Report {
         all.insert("benchmark".into(), json!(self.name));
         all.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
         all.insert("command".into(), json!(command));
-        all.insert("machine".into(), self.machine.clone());
-        all.insert("isolation".into(), json!(self.isolation));
+        all.insert("machine".into(), self.ground.machine.json());
+        if let Some(isolation) = &self.ground.isolation {
+            all.insert("isolation".into(), json!(isolation));
+        }
         all.insert("parameters".into(), Value::Object(self.parameters.clone()));
         let mut series = Map::new();
         for figure in &self.figures {
             match &figure.value {
-                Measured::One(value) if matches!(figure.unit, Unit::Bytes | Unit::Count) => {
-                    all.insert(figure.key.clone(), json!(value.round() as u64));
-                }
                 Measured::One(value) => {
-                    all.insert(figure.key.clone(), json!(rounded(*value)));
+                    all.insert(figure.key.clone(), figure.unit.json(*value));
                 }
                 Measured::Many(summary) if figure.unit == Unit::Milliseconds => {
                     all.insert(format!("{}_p50", figure.key), json!(rounded(summary.median)));
@@ -175,6 +261,12 @@ impl Report {
             }
         }
         all.insert("series".into(), Value::Object(series));
+        for table in &self.tables {
+            all.insert(table.key.into(), table.json());
+        }
+        if !self.notes.is_empty() {
+            all.insert("notes".into(), json!(self.notes));
+        }
         Value::Object(all)
     }
 

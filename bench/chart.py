@@ -146,7 +146,7 @@ def lines(chart: dict) -> str:
     x_first, x_last = decades([x for x, _ in points])
     y_first, y_last = decades([y for _, y in points] + ([limit["value"]] if limit else []))
     left, right = MARGIN + 56, WIDTH - MARGIN - LINE_LABELS
-    top, bottom = HEAD, HEAD + PLOT_HEIGHT
+    top, bottom = HEAD + 16, HEAD + 16 + PLOT_HEIGHT
     svg = Svg(chart["title"], chart.get("subtitle", ""), bottom + FOOT + 16)
 
     def x(value: float) -> float:
@@ -162,7 +162,7 @@ def lines(chart: dict) -> str:
         svg.line(left, y(10**power), right, y(10**power), "grid")
         svg.text(left - 8, y(10**power) + 4, short(10**power), "tick", "end")
     svg.text((left + right) / 2, bottom + 42, chart.get("x", ""), "quiet", "middle")
-    svg.text(left - 8, top - 10, chart.get("y", ""), "quiet", "start")
+    svg.text(left - 8, top - 10, chart.get("y", ""), "quiet", "end")
     if limit:
         svg.line(left, y(limit["value"]), right, y(limit["value"]), "limit")
         svg.text(right - 4, y(limit["value"]) - 6, limit["label"], "limit-text", "end")
@@ -171,8 +171,10 @@ def lines(chart: dict) -> str:
         svg.path(way, f"line s{at % 6}")
         for place in way:
             svg.circle(*place, 3.5, f"mark s{at % 6}")
-    for words, at in apart_by(16, [(each["label"], y(each["points"][-1][1])) for each in series]):
-        svg.text(right + 10, at + 4, words)
+    ends = [(y(each["points"][-1][1]), number, each["label"]) for number, each in enumerate(series)]
+    for at, number, words in apart_by(18, ends):
+        svg.line(right + 12, at, right + 28, at, f"line s{number % 6}")
+        svg.text(right + 34, at + 4, words)
     return str(svg)
 
 
@@ -215,12 +217,12 @@ def short(value: float) -> str:
     return f"{value:.3g}"
 
 
-def apart_by(least: float, labels: list[tuple[str, float]]) -> list[tuple[str, float]]:
+def apart_by(least: float, labels: list[tuple[float, int, str]]) -> list[tuple[float, int, str]]:
     """Labels at the ends of lines, pushed down until none lies on another."""
     placed, lowest = [], float("-inf")
-    for words, at in sorted(labels, key=lambda each: each[1]):
+    for at, number, words in sorted(labels):
         lowest = max(at, lowest + least)
-        placed.append((words, lowest))
+        placed.append((lowest, number, words))
     return placed
 
 
@@ -238,6 +240,8 @@ def results(source: Path, target: Path) -> list[Path]:
 def charts(source: Path):
     if (source / "peers.json").exists():
         yield from peers(json.loads((source / "peers.json").read_text()))
+    if (source / "planner.json").exists():
+        yield from planner(json.loads((source / "planner.json").read_text()))
 
 
 def peers(found: dict):
@@ -272,6 +276,20 @@ def peers(found: dict):
                 "limit": limit,
                 "rows": [row(each, each["running_p50"], each["running_p50"], each["running_p99"]) for each in timed],
             })
+
+
+def planner(found: dict):
+    """How planning grows: a line for each number of nodes."""
+    setup = f"neap bench planner, {found['machine'].get('cpu', 'unknown processor')}"
+    for name, title, key, per_ms, limit in [
+        ("planner-full", "A full plan, by queued jobs", "full_plan_ms", 1, {"value": 1000, "label": "target: 1 s"}),
+        ("planner-change", "Planning after one change, by queued jobs", "replan_us_p50", 1000, {"value": 10, "label": "target: 10 ms"}),
+    ]:
+        grown: dict[int, list] = {}
+        for row in sorted(found["rows"], key=lambda row: (row["nodes"], row["jobs"])):
+            grown.setdefault(round(row["nodes"]), []).append([row["jobs"], row[key] / per_ms])
+        series = [{"label": f"{nodes:,} nodes", "points": points} for nodes, points in grown.items()]
+        yield name, lines({"title": title, "subtitle": setup, "x": "queued jobs", "y": "ms", "limit": limit, "series": series})
 
 
 def main() -> None:

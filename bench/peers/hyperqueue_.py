@@ -17,10 +17,10 @@ NO_PROGRAM = "the wheel has no hq program, and its LocalCluster takes no journal
 ONE_SUBMIT = "LocalCluster, one worker, all tasks in one submit"
 
 NOOP = [
-    Setting("hq-plain", "one submit, no output files", f"{ONE_SUBMIT} of /bin/true, stdout and stderr off", n=4000),
-    Setting("hq-files", "one submit, output files", f"{ONE_SUBMIT} of /bin/true, stdout and stderr to files (its default)", n=4000),
-    Setting("hq-shell", "one submit, bash -c true", f"{ONE_SUBMIT} of bash -c true, stdout and stderr off", n=4000),
-    Setting("hq-each", "a submit for each job", "LocalCluster, one worker, one client, a job of one /bin/true for each submit", n=2000),
+    Setting("hq-plain", "one submit, no output files", f"{ONE_SUBMIT} of /bin/true, stdout and stderr off", n=3000),
+    Setting("hq-files", "one submit, output files", f"{ONE_SUBMIT} of /bin/true, stdout and stderr to files (its default)", n=3000),
+    Setting("hq-shell", "one submit, bash -c true", f"{ONE_SUBMIT} of bash -c true, stdout and stderr off", n=3000),
+    Setting("hq-each", "a submit for each job", "LocalCluster, one worker, one client, a job of one /bin/true for each submit", n=1500),
     Setting("hq-journal", "with its journal", "hq server start --journal", skipped=NO_PROGRAM),
 ]
 LATENCY = [Setting("hq", "a job for each submit", "LocalCluster, a job of one bash for each submit, asked after every millisecond", n=40)]
@@ -57,7 +57,7 @@ class HyperQueue(Peer):
         self.folder = Path(tempfile.mkdtemp(prefix="neap-peers-hq-"))
         # Output files go to the folder in which a job is submitted.
         os.chdir(self.folder)
-        self.cluster = LocalCluster(server_dir=self.folder / "server", worker_config=WorkerConfig(cores=slots))
+        self.cluster = LocalCluster(server_dir=str(self.folder / "server"), worker_config=WorkerConfig(cores=slots))
         self.client = self.cluster.client()
         self.wait([self.submit(TRUE, 4 * slots, **SILENT)])
 

@@ -13,6 +13,7 @@ import shlex
 import signal
 import sys
 import tempfile
+import textwrap
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -36,6 +37,7 @@ TITLES = {
 }
 # A quick run only shows that everything works.
 QUICK_DIVISOR = 10
+WIDTH = 118
 
 
 @dataclass
@@ -45,9 +47,10 @@ class Row:
     system: str
     peer: Peer | None
     setting: Setting
+    # Why there are no figures, or no more of them.
+    skipped: str | None = None
     rates: list[float] = field(default_factory=list)
     latencies: list[Latency] = field(default_factory=list)
-    skipped: str | None = None
 
     @property
     def key(self) -> str:
@@ -105,7 +108,7 @@ class Run:
         slurm_ = slurm.Slurm()
 
         def rows(peer: Peer, settings: list[Setting]) -> list[Row]:
-            return [Row(peer.name, peer, setting, skipped=setting.skipped) for setting in settings]
+            return [Row(peer.name, peer, setting, setting.skipped and f"skipped: {setting.skipped}") for setting in settings]
 
         def chosen(rows: list[Row]) -> list[Row]:
             only = tuple(arguments.only.split(","))
@@ -133,7 +136,7 @@ class Run:
             try:
                 self.versions[peer.name] = peer.version()
             except Missing as missing:
-                reasons[peer.name] = str(missing)
+                reasons[peer.name] = f"skipped: {missing}"
                 say(f"{peer.name} is skipped: {missing}")
         for row in (row for rows in self.rows.values() for row in rows):
             row.skipped = row.skipped or reasons.get(row.system)
@@ -159,7 +162,7 @@ class Run:
                 measured = row.peer.latency if benchmark == "latency" else row.peer.cold
                 row.latencies.append(measured(row.setting, self.size(row.setting)))
         except (Missing, RuntimeError, OSError) as error:
-            row.skipped = str(error)
+            row.skipped = f"failed: {error}"
             say(f"{row.system}, {row.setting.label}: {error}")
         finally:
             row.peer.stop()
@@ -174,7 +177,7 @@ class Run:
 
     def tell(self) -> None:
         found = self.figures()
-        print(f"\nNeap beside its peers: {self.arguments.rounds} rounds, one node with {self.arguments.slots} slots")
+        print(f"\nNeap beside its peers: {count(self.arguments.rounds, 'round')}, one node with {count(self.arguments.slots, 'slot')}")
         print("machine:  " + machine_sentence(found["machine"]))
         print("versions: " + ", ".join(f"{name} {version}" for name, version in self.versions.items() if version))
         print("command:  " + found["command"])
@@ -182,7 +185,11 @@ class Run:
             rows = self.shown(benchmark)
             print(f"\n{TITLES[benchmark]}\n")
             print(self.noop_table(rows) if benchmark == "noop" else self.latency_table(rows))
-            print("\n" + "\n".join(f"  {row.system}, {row.setting.label}: {row.setting.about}." for row in rows if not row.skipped))
+            print()
+            for row in rows:
+                if row.rates or row.latencies:
+                    about = f"{row.system}, {row.setting.label}: {row.setting.about}."
+                    print(textwrap.fill(about, WIDTH, initial_indent="  ", subsequent_indent="    "))
         judged = self.targets()
         if judged:
             print("\nTargets (ratios of the rounds that lie side by side)\n")
@@ -204,7 +211,7 @@ class Run:
                     *(table.rate(value) for value in (median(rates), min(rates), max(rates))), table.percent(spread(rates)),
                 ])
             else:
-                lines.append([row.system, row.setting.label, f"skipped: {row.skipped}"])
+                lines.append([row.system, row.setting.label, row.skipped or "not measured"])
         columns = ["System", "Setting", "A job is a", "Durable", "n", "Median", "Min", "Max", "Spread"]
         return table.render(columns, lines, {"n", "Median", "Min", "Max", "Spread"})
 
@@ -219,7 +226,7 @@ class Run:
                     table.percent(spread(middles)),
                 ])
             else:
-                lines.append([row.system, row.setting.label, f"skipped: {row.skipped}"])
+                lines.append([row.system, row.setting.label, row.skipped or "not measured"])
         columns = ["System", "Setting", "Durable", "n", "Running p50", "p99", "Done p50", "p99", "Spread"]
         return table.render(columns, lines, {"n", "Running p50", "p99", "Done p50", "Spread"})
 
@@ -272,6 +279,10 @@ def machine_sentence(machine: dict) -> str:
         f"{machine['cores']} cores ({machine['cpu']}), {machine['memory_mb']} MB, Linux {machine['kernel']}, "
         f"{machine['file_system']} ({machine['sync_ms']:.2f} ms to make 4 KiB durable)"
     )
+
+
+def count(n: int, thing: str) -> str:
+    return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
 
 
 def say(text: str) -> None:

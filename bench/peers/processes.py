@@ -44,6 +44,18 @@ def end(process: subprocess.Popen, grace_s: float = GRACE_S) -> None:
             process.wait()
 
 
+def end_holders(folder: Path) -> None:
+    """Kills what has a file of this folder open. The folder is a temporary one of ours, and so are they."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            held = [os.readlink(link) for link in (process / "fd").iterdir()]
+            if process.name != str(os.getpid()) and any(name.startswith(f"{folder}/") for name in held):
+                os.kill(int(process.name), signal.SIGKILL)
+        except OSError:
+            # It has ended in the meantime, or it is somebody else's.
+            continue
+
+
 def run(argv: list[str], on_interrupt: signal.Signals | None = None) -> str:
     """What the program printed. When this one is interrupted, the program gets the signal and the time to clean up."""
     process = subprocess.Popen(

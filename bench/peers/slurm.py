@@ -1,9 +1,11 @@
 """Slurm from Debian: munged, slurmctld and slurmd of its own in a temporary folder, on the loopback, as root.
 
 Nothing under /etc is read or written. The settings follow Slurm's guide for high throughput: no accounting, no job
-completion records, priority/basic, sched/builtin, jobs forgotten after seconds, little logging. Slurm writes a job's
-script at submit and its other state from a background thread within seconds, so that an acknowledged job is not yet
-durable.
+completion records, priority/basic, sched/builtin, jobs forgotten after seconds, little logging. The guide's example of
+SchedulerParameters lets seconds pass between two looks at the queue, which a node of few slots spends waiting, so here
+none pass. An Epilog that does nothing is set because only its end makes Slurm look at the queue at once; without it
+Slurm looks once a second and is twenty times slower on a node of two slots. Slurm writes a job's script at submit and
+its other state from a background thread within seconds, so that an acknowledged job is not yet durable.
 """
 
 import os
@@ -16,31 +18,35 @@ import time
 from pathlib import Path
 
 from peer import Latency, Missing, Peer, Sample, Setting
-from processes import Daemons, free_ports, wait_until
+from processes import Daemons, end_holders, free_ports, wait_until
 
 NAME = "Slurm"
-GUIDE = "select/cons_tres, sched/builtin, priority/basic, no accounting, MinJobAge=2"
+GUIDE = "select/cons_tres, sched/builtin, sched_min_interval=0, priority/basic, no accounting, MinJobAge=2, an empty Epilog"
 SOON = "within seconds"
 
 NOOP = [
-    Setting("slurm-array", "one job array", f"{GUIDE}, proctrack/linuxproc; sbatch --array --wrap true", durable=SOON, n=400),
+    Setting("slurm-array", "one job array", f"{GUIDE}, proctrack/linuxproc; sbatch --array --wrap true", durable=SOON, n=300),
     Setting("slurm-each", "an sbatch for each job", f"{GUIDE}, proctrack/linuxproc; sbatch --wrap true, as many at once as there are slots", durable=SOON, n=300),
-    Setting("slurm-cgroup", "one job array, cgroups", f"{GUIDE}, proctrack/cgroup; sbatch --array --wrap true", durable=SOON, n=400),
+    Setting("slurm-cgroup", "one job array, cgroups", f"{GUIDE}, proctrack/cgroup; sbatch --array --wrap true", durable=SOON, n=300),
 ]
 LATENCY = [
     Setting("slurm-sbatch", "sbatch", f"{GUIDE}, proctrack/linuxproc; one sbatch after the other (sbatch --wait asks too rarely to time the end)", durable=SOON, n=20),
     Setting("slurm-srun", "srun", f"{GUIDE}, proctrack/linuxproc; one srun after the other", durable=SOON, n=20),
 ]
+POWER = "a CLOUD node whose ResumeProgram starts slurmd here; SuspendTime=1, SuspendTimeout=1, power_save_interval=1"
 COLD = [
+    Setting("slurm-power-srun", "power saving, srun", f"{POWER}; srun asks whether the node is up", durable=SOON, n=5),
     Setting(
-        "slurm-power", "power saving nodes",
-        "a CLOUD node whose ResumeProgram starts slurmd here; SuspendTime=1, SuspendTimeout=1, power_save_interval=1", durable=SOON, n=5,
-    )
+        "slurm-power-sbatch", "power saving, sbatch",
+        f"{POWER}; slurmctld looks every 30 s whether the node of a batch job is up", durable=SOON, n=1,
+    ),
 ]
 
 PROGRAMS = ["munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "sinfo", "sdiag"]
 SBATCH = ["sbatch", "--quiet", "--output=/dev/null", "--error=/dev/null"]
 NODE = "n1"
+# A node that answers sooner than slurmctld has noted that it is starting is never given its batch job.
+BOOT_S = 0.1
 STAMP = "#!/bin/bash\necho $EPOCHREALTIME\n"
 # Where Debian keeps daemons may not be on everybody's path.
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
@@ -65,8 +71,7 @@ class Slurm(Peer):
         self.slots = slots
         self.folder = Path(tempfile.mkdtemp(prefix="neap-peers-slurm-"))
         self.daemons = Daemons(self.folder)
-        elastic = setting.key == "slurm-power"
-        self.configure(slots, "cgroup" if setting.key == "slurm-cgroup" else "linuxproc", elastic)
+        self.configure(setting, slots)
         self.environment = {"PATH": PATH, "SLURM_CONF": str(self.folder / "slurm.conf"), "HOME": "/root", "LANG": "C"}
         self.daemons.start(
             program("munged"), "--foreground", "--force", "--num-threads=10", f"--socket={self.folder}/munge.sock",
@@ -75,7 +80,7 @@ class Slurm(Peer):
         )
         wait_until((self.folder / "munge.sock").exists, "munged listens")
         self.daemons.start(program("slurmctld"), "-D", "-f", str(self.folder / "slurm.conf"), env=self.environment)
-        if elastic:
+        if setting in COLD:
             self.wait_for_node("idle~")
             return
         self.daemons.start(program("slurmd"), "-D", "-N", NODE, "-f", str(self.folder / "slurm.conf"), env=self.environment)
@@ -98,28 +103,34 @@ class Slurm(Peer):
         return n / seconds
 
     def latency(self, setting: Setting, n: int) -> Latency:
-        return Latency.of([self.srun() if setting.key == "slurm-srun" else self.sbatch() for _ in range(n)])
+        return Latency.of([self.one(setting) for _ in range(n)])
 
     def cold(self, setting: Setting, n: int) -> Latency:
         samples = []
         for _ in range(n):
             self.wait_for_node("idle~")
-            samples.append(self.sbatch())
+            samples.append(self.one(setting))
         return Latency.of(samples)
 
     def stop(self) -> None:
-        if self.daemons:
-            self.suspend()
-            self.daemons.stop()
-            self.daemons = None
-        if self.folder:
-            remove_cgroups()
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self.folder = None
+        if self.folder is None:
+            return
+        try:
+            # A job whose end nobody hears of would try to tell it for ever.
+            self.wait_for_no_jobs(5)
+        except (RuntimeError, OSError, subprocess.SubprocessError):
+            pass
+        self.daemons.stop()
+        # What the daemons started themselves: a slurmd that was resumed, the supervisor of a job.
+        end_holders(self.folder)
+        remove_cgroups()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder = None
 
-    def configure(self, slots: int, tracker: str, elastic: bool) -> None:
+    def configure(self, setting: Setting, slots: int) -> None:
         folder = self.folder
         controller, node = free_ports(2)
+        tracker = "cgroup" if setting.key == "slurm-cgroup" else "linuxproc"
         key = folder / "munge.key"
         key.write_bytes(os.urandom(1024))
         key.chmod(0o400)
@@ -150,7 +161,7 @@ SwitchType=switch/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SchedulerType=sched/builtin
-SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1
+SchedulerParameters=sched_interval=1,sched_min_interval=0,batch_sched_delay=0
 PriorityType=priority/basic
 JobAcctGatherType=jobacct_gather/none
 JobCompType=jobcomp/none
@@ -158,21 +169,26 @@ MinJobAge=2
 MaxJobCount=20000
 MaxArraySize=20001
 ReturnToService=2
+PrivateData=cloud
+Epilog=/bin/true
 SlurmdParameters=config_overrides
 """
         node_line = f"NodeName={NODE} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={node} CPUs={slots}"
-        if elastic:
-            conf += self.power_saving()
+        if setting in COLD:
+            conf += self.power_saving(setting)
             node_line += " State=CLOUD"
         conf += f"{node_line}\nPartitionName=all Nodes={NODE} Default=YES MaxTime=INFINITE State=UP\n"
         (folder / "slurm.conf").write_text(conf)
 
-    def power_saving(self) -> str:
+    def power_saving(self, setting: Setting) -> str:
         """A node that is off is a slurmd that does not run."""
         folder = self.folder
         resume, suspend = folder / "resume", folder / "suspend"
-        resume.write_text(f'#!/bin/sh\nexec {program("slurmd")} -b -N "$1" -f {folder}/slurm.conf\n')
-        suspend.write_text(f'#!/bin/sh\nkill "$(cat {folder}/slurmd-"$1".pid)"\n')
+        boot_s = 0 if setting.key.endswith("srun") else BOOT_S
+        start = f'{program("slurmd")} -b -N "$1" -f {folder}/slurm.conf'
+        resume.write_text(f"#!/bin/sh\nsleep {boot_s}\nexec {start} </dev/null >/dev/null 2>&1\n")
+        # What slurmctld starts has SIGTERM blocked, so that its slurmd has too.
+        suspend.write_text(f'#!/bin/sh\nkill -KILL "$(cat {folder}/slurmd-"$1".pid)"\n')
         for script in (resume, suspend):
             script.chmod(0o755)
         return f"""
@@ -181,19 +197,10 @@ ResumeProgram={resume}
 SuspendProgram={suspend}
 ResumeRate=0
 SuspendRate=0
-ResumeTimeout=30
+ResumeTimeout=10
 SuspendTime=1
 SuspendTimeout=1
 """
-
-    def suspend(self) -> None:
-        """Ends the slurmd that slurmctld resumed: by the id that it wrote, if that is still ours."""
-        try:
-            pid = int((self.folder / f"slurmd-{NODE}.pid").read_text())
-            if str(self.folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-                os.kill(pid, 15)
-        except (OSError, ValueError):
-            pass
 
     def ask(self, *argv: str, words: str = "") -> str:
         done = subprocess.run(
@@ -206,6 +213,9 @@ SuspendTimeout=1
 
     def submit_array(self, n: int) -> None:
         self.ask(*SBATCH, f"--array=1-{n}", "--wrap=true")
+
+    def one(self, setting: Setting) -> Sample:
+        return self.srun() if setting.key.endswith("srun") else self.sbatch()
 
     def sbatch(self) -> Sample:
         # The job makes its file when it starts and fills it when its first command runs.
@@ -226,9 +236,9 @@ SuspendTimeout=1
     def completed(self) -> int:
         return int(re.search(r"Jobs completed:\s*(\d+)", self.ask("sdiag")).group(1))
 
-    def wait_for_no_jobs(self) -> None:
+    def wait_for_no_jobs(self, timeout_s: float = 300) -> None:
         # Each question costs the machine some milliseconds, so that it is not asked often.
-        wait_until(lambda: not self.ask("squeue", "--noheader").strip(), "no job is left", 300, every_s=0.1)
+        wait_until(lambda: not self.ask("squeue", "--noheader").strip(), "no job is left", timeout_s, every_s=0.1)
 
     def wait_for_node(self, state: str) -> None:
         def there() -> bool:
@@ -244,8 +254,8 @@ SuspendTimeout=1
 
     def last_errors(self) -> str:
         lines = []
-        for log in [*self.folder.glob("*.log"), *self.folder.glob("*.out")]:
-            lines += [line.strip() for line in log.read_text(errors="replace").splitlines() if "error" in line or "fatal" in line][-2:]
+        for log in self.folder.glob("*.log"):
+            lines += [line for line in log.read_text(errors="replace").splitlines() if "error" in line or "fatal" in line][-1:]
         return "; ".join(lines) or "no error in its logs"
 
 

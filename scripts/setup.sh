@@ -81,6 +81,8 @@ case $mode in
   build) ;;
   test)
     need_programs node:nodejs npm:npm
+    # The partition tests make a network namespace and cut it: only root can.
+    [ "$(id -u)" != 0 ] || need_programs nft:nftables ip:iproute2
     for name in sdk sdk-older mgmt mgmt-older az; do need_venv "$name"; done
     need_npm_client
     command -v cargo-nextest >/dev/null 2>&1 || say "cargo-nextest is not installed: the Rust tests run under 'cargo test' instead."

@@ -35,6 +35,8 @@ pub(crate) async fn write_frames<W: AsyncWrite + Unpin>(
     let mut buffer = Vec::new();
     while let Some(frame) = outgoing.recv().await {
         buffer.extend_from_slice(&frame);
+        // Others who have something to say to this node now say it first: one record for all.
+        tokio::task::yield_now().await;
         while let Ok(frame) = outgoing.try_recv() {
             buffer.extend_from_slice(&frame);
         }

@@ -14,6 +14,7 @@ use crate::document::Document;
 use crate::error::Error;
 use crate::lock::Lock;
 use crate::reader::{Damage, Reader};
+use crate::recent::Recent;
 use crate::snapshot::{self, Snapshotter};
 use crate::start::Started;
 use crate::{database, limits, projection, schema, start};
@@ -75,6 +76,7 @@ pub struct Ledger {
     check: Option<ChainCheck>,
     snapshotter: Snapshotter,
     reader: Reader,
+    recent: Recent,
     connection: Connection,
     path: PathBuf,
     head: Head,
@@ -121,11 +123,13 @@ impl Ledger {
             }
             Some(_) | None => None,
         };
+        let recent = Recent::default();
         let last_snapshot = started.snapshot.map_or(0, |head| head.seq);
         let ledger = Self {
             check,
             snapshotter: Snapshotter::new(snapshots, options.snapshot_every, last_snapshot),
-            reader: Reader::new(&path, damage.clone()),
+            reader: Reader::new(&path, damage.clone(), recent.clone()),
+            recent,
             connection,
             path,
             head: started.head,
@@ -155,11 +159,22 @@ impl Ledger {
             Ok(head) => {
                 self.head = head;
                 self.release_is_noted |= !batch.entries.is_empty();
+                self.remember(batch);
                 Ok(head)
             }
             Err(error) => {
                 self.after_failure();
                 Err(error)
+            }
+        }
+    }
+
+    /// In this order: what was written and erased in one batch is erased.
+    fn remember(&self, batch: &Batch) {
+        self.recent.keep(&batch.documents);
+        for entry in &batch.entries {
+            if let Event::DocumentErased(erased) = &entry.event {
+                self.recent.erase(&erased.document);
             }
         }
     }

@@ -18,6 +18,7 @@ pub mod limits;
 mod lock;
 mod projection;
 mod reader;
+mod recent;
 mod rows;
 mod schema;
 mod snapshot;

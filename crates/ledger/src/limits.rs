@@ -17,6 +17,8 @@ pub const READER_CACHE_KB: u32 = 1024;
 pub const READERS_KEPT: usize = 4;
 /// Prepared statements kept by a connection: more than there are kinds of event.
 pub const STATEMENTS_KEPT: usize = 96;
+/// Documents written lately and kept in memory; one larger than a sixteenth of it is not.
+pub const RECENT_DOCUMENTS_BYTES: usize = 4 * 1024 * 1024;
 /// Records read at a time by the check of the older chain and by verify, so that neither holds the write-ahead log.
 pub const CHECK_CHUNK_RECORDS: u64 = 2_000;
 /// Findings that a verify lists; the rest are counted.

@@ -11,6 +11,7 @@ use crate::chain::{Envelope, read_events, to_sql};
 use crate::database;
 use crate::error::Error;
 use crate::limits;
+use crate::recent::Recent;
 use crate::rows::{AssetRow, ClusterRow, JobRow, NodeRow};
 
 /// Set once, when damage is found in the older chain: why nothing is written any more.
@@ -26,6 +27,7 @@ struct Pool {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
     damage: Damage,
+    recent: Recent,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,8 +45,8 @@ pub struct JobFilter {
 }
 
 impl Reader {
-    pub(crate) fn new(path: &Path, damage: Damage) -> Self {
-        Self { pool: Arc::new(Pool { path: path.into(), idle: Mutex::default(), damage }) }
+    pub(crate) fn new(path: &Path, damage: Damage, recent: Recent) -> Self {
+        Self { pool: Arc::new(Pool { path: path.into(), idle: Mutex::default(), damage, recent }) }
     }
 
     /// Why the log takes no writes, if it does not.
@@ -53,10 +55,13 @@ impl Reader {
     }
 
     /// `None` if there never was one or if it was erased.
-    pub fn document(&self, hash: &DocHash) -> Result<Option<Vec<u8>>, Error> {
+    pub fn document(&self, hash: &DocHash) -> Result<Option<Arc<[u8]>>, Error> {
+        if let Some(recent) = self.pool.recent.get(hash) {
+            return Ok(Some(recent));
+        }
         let found: Option<Option<Vec<u8>>> =
             self.one("SELECT body FROM documents WHERE hash = ?1", params![hash.0], |row| row.get(0))?;
-        Ok(found.flatten())
+        Ok(found.flatten().map(Arc::from))
     }
 
     /// By name, without regard to case.

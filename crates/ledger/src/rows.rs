@@ -2,7 +2,7 @@
 
 use std::error::Error as StdError;
 
-use neap_core::job::{AttemptFacts, Exit, Failure, Status};
+use neap_core::job::{AttemptFacts, Exit, Failure, Job, Status};
 use neap_core::{Capacity, ClusterId, DocHash, JobId, Millis, NodeId, WorkspaceId};
 use rusqlite::types::Type;
 use rusqlite::{Result, Row};
@@ -41,6 +41,32 @@ pub struct JobRow {
 impl JobRow {
     pub(crate) const COLUMNS: &str = "id, workspace, cluster, cluster_name, name, owner, status, created, started, \
          ended, attempt, node, archived, document, meta, failure, exit, facts, reason";
+
+    /// The row of a job that has only been submitted, without asking the table; `None` once there is more to tell.
+    pub fn submitted(job: &Job, cluster_name: &str, meta: DocHash) -> Option<Self> {
+        let untouched = job.attempts_made == 0 && job.status() == Status::Queued;
+        untouched.then(|| Self {
+            id: job.id,
+            workspace: job.workspace,
+            cluster: job.cluster,
+            cluster_name: cluster_name.into(),
+            name: job.name.to_string(),
+            owner: job.owner.to_string(),
+            status: Status::Queued,
+            created: job.submitted,
+            started: None,
+            ended: None,
+            attempt: 0,
+            node: None,
+            archived: false,
+            document: job.document,
+            meta,
+            failure: None,
+            exit: None,
+            facts: AttemptFacts::default(),
+            reason: None,
+        })
+    }
 
     pub(crate) fn read(row: &Row<'_>) -> Result<Self> {
         let word: String = row.get(6)?;

@@ -2,7 +2,7 @@
 //! one blob, so that a reader sees the job and not its attempts. Where each attempt begins is kept in
 //! a small file per job, which exists only if there was more than one attempt.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::FileExt;
@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use crate::append::Growing;
 use crate::store::make_folders;
 use crate::{BlobAddress, Error, LINE_BYTES_MAX, LOG_ATTEMPTS_MAX, LOG_INDEXES_IN_MEMORY_MAX, Result, Store};
 
@@ -46,12 +47,21 @@ impl Index {
     }
 }
 
+/// What is known of the indexes without looking at the disk.
+#[derive(Debug)]
+struct Indexes {
+    /// Jobs that have an index file.
+    kept: BTreeSet<u64>,
+    /// Those that were used lately.
+    recent: BTreeMap<u64, Index>,
+}
+
 /// The logs of all jobs.
 #[derive(Debug)]
 pub struct JobLogs {
     store: Arc<Store>,
     folder: PathBuf,
-    indexes: Mutex<BTreeMap<u64, Index>>,
+    indexes: Mutex<Indexes>,
     turns: [Mutex<()>; 64],
 }
 
@@ -62,7 +72,7 @@ impl JobLogs {
         Ok(Self {
             store,
             folder: folder.to_owned(),
-            indexes: Mutex::new(BTreeMap::new()),
+            indexes: Mutex::new(Indexes { kept: jobs_in(folder)?, recent: BTreeMap::new() }),
             turns: std::array::from_fn(|_| Mutex::new(())),
         })
     }
@@ -89,43 +99,39 @@ impl JobLogs {
         if attempt < latest.attempt {
             return Ok(offset.saturating_add(bytes.len() as u64));
         }
-        let length = self.length(log)?;
+        let mut blob = self.store.grow(log)?;
         let begin = if attempt > latest.attempt {
             if offset > 0 {
                 return Err(gap(log, 0, offset));
             }
-            self.begin_attempt(log, job, index, attempt, length)?
-        } else if length < latest.base {
+            self.begin_attempt(&mut blob, job, index, attempt)?
+        } else if blob.length() < latest.base {
             // The blob lost its end in a power cut: the attempt starts over where it ends now.
-            self.save(job, rebased(index, length))?;
-            Begin { attempt, base: length }
+            self.save(job, rebased(index, blob.length()))?;
+            Begin { attempt, base: blob.length() }
         } else {
             latest
         };
-        let end =
-            self.store.append_at(log, begin.base.saturating_add(offset), bytes).map_err(
-                |error| match error {
-                    Error::Gap { have_bytes, .. } => gap(log, have_bytes.saturating_sub(begin.base), offset),
-                    other => other,
-                },
-            )?;
+        let end = blob.append_at(begin.base.saturating_add(offset), bytes).map_err(|error| match error {
+            Error::Gap { have_bytes, .. } => gap(log, have_bytes.saturating_sub(begin.base), offset),
+            other => other,
+        })?;
         neap_crash::point("log-appended-before-acknowledgement");
         Ok(end.saturating_sub(begin.base))
     }
 
     fn begin_attempt(
         &self,
-        log: &BlobAddress,
+        blob: &mut Growing<'_>,
         job: u64,
         mut index: Index,
         attempt: u32,
-        mut length: u64,
     ) -> Result<Begin> {
         // The last words of the attempt before may be half a line; the next begins on its own.
-        if length > 0 && self.store.read(log, length - 1, 1)? != b"\n" {
-            length = self.store.append_at(log, length, b"\n")?;
+        if blob.last_byte()?.is_some_and(|byte| byte != b'\n') {
+            blob.append_at(blob.length(), b"\n")?;
         }
-        let begin = Begin { attempt, base: length };
+        let begin = Begin { attempt, base: blob.length() };
         if index.attempts.len() >= LOG_ATTEMPTS_MAX {
             index.attempts.remove(0);
         }
@@ -154,25 +160,26 @@ impl JobLogs {
     /// Forgets where the attempts of a deleted job began. The blob is the caller's to delete.
     pub fn forget(&self, job: u64) -> Result<()> {
         let _turn = self.turn(job);
-        self.memory().remove(&job);
         let path = self.index_path(job);
         match fs::remove_file(&path) {
-            Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::io("remove", &path)(e)),
-            _ => Ok(()),
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(Error::io("remove", &path)(e)),
+            _ => {}
         }
-    }
-
-    fn length(&self, log: &BlobAddress) -> Result<u64> {
-        match self.store.properties(log) {
-            Ok(properties) => Ok(properties.length),
-            Err(Error::BlobNotFound(_)) => Ok(0),
-            Err(error) => Err(error),
-        }
+        let mut indexes = self.indexes();
+        indexes.recent.remove(&job);
+        indexes.kept.remove(&job);
+        Ok(())
     }
 
     fn index(&self, job: u64) -> Result<Index> {
-        if let Some(index) = self.memory().get(&job) {
-            return Ok(index.clone());
+        {
+            let indexes = self.indexes();
+            if let Some(index) = indexes.recent.get(&job) {
+                return Ok(index.clone());
+            }
+            if !indexes.kept.contains(&job) {
+                return Ok(Index::default());
+            }
         }
         let path = self.index_path(job);
         let index = match fs::read(&path) {
@@ -200,20 +207,21 @@ impl JobLogs {
             .and_then(|mut file| file.write_all(&json))
             .and_then(|()| fs::rename(&new, &path))
             .map_err(Error::io("write", &path))?;
+        self.indexes().kept.insert(job);
         self.remember(job, index);
         Ok(())
     }
 
     fn remember(&self, job: u64, index: Index) {
-        let mut memory = self.memory();
-        if memory.len() >= LOG_INDEXES_IN_MEMORY_MAX {
+        let recent = &mut self.indexes().recent;
+        if recent.len() >= LOG_INDEXES_IN_MEMORY_MAX {
             // The oldest job is the likeliest to be done; if not, its file is read again.
-            memory.pop_first();
+            recent.pop_first();
         }
-        memory.insert(job, index);
+        recent.insert(job, index);
     }
 
-    fn memory(&self) -> MutexGuard<'_, BTreeMap<u64, Index>> {
+    fn indexes(&self) -> MutexGuard<'_, Indexes> {
         self.indexes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -225,6 +233,17 @@ impl JobLogs {
     fn index_path(&self, job: u64) -> PathBuf {
         self.folder.join(format!("{job}.json"))
     }
+}
+
+/// The jobs whose index lies in this folder.
+fn jobs_in(folder: &Path) -> Result<BTreeSet<u64>> {
+    let reading = || Error::io("read", folder);
+    let mut jobs = BTreeSet::new();
+    for entry in fs::read_dir(folder).map_err(reading())? {
+        let name = entry.map_err(reading())?.file_name();
+        jobs.extend(name.to_str().and_then(|name| name.strip_suffix(".json")?.parse::<u64>().ok()));
+    }
+    Ok(jobs)
 }
 
 fn rebased(mut index: Index, base: u64) -> Index {

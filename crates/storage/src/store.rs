@@ -351,7 +351,7 @@ fn folders_between(container: &Path, path: &Path) -> Vec<PathBuf> {
     folders
 }
 
-fn refuse_links(container: &Path, path: &Path) -> Result<()> {
+pub(crate) fn refuse_links(container: &Path, path: &Path) -> Result<()> {
     for folder in folders_between(container, path) {
         match fs::symlink_metadata(&folder) {
             Ok(meta) if meta.is_symlink() => return Err(Error::Link { path: folder }),

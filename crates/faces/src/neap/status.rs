@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use axum::response::Response;
 use neap_core::Refusal;
-use neap_core::job::JobState;
 use serde_json::json;
 
 use crate::app::App;
@@ -17,7 +16,7 @@ pub(crate) fn get(app: &App, ask: &Ask) -> Result<Response, Refusal> {
     for node in state.nodes.values() {
         *nodes.entry(node.word()).or_default() += 1;
     }
-    let running = state.jobs.values().filter(|job| matches!(job.state, JobState::Active(_))).count();
+    let running: usize = state.clusters.values().map(|cluster| cluster.active.len()).sum();
     let seq = *app.control.changes().borrow();
     Ok(reply::ok(&json!({
         "version": app.server.version,

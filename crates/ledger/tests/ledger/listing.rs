@@ -2,7 +2,7 @@
 
 use neap_core::event::{AssetDeleted, AssetPut, ClusterDeleted, JobUpdated};
 use neap_core::{ClusterId, JobId};
-use neap_ledger::{Archived, JobFilter, Reader};
+use neap_ledger::{Archived, JobFilter, JobRow, Reader};
 
 use crate::story::{CLUSTER, Story, WORKSPACE, node, open};
 
@@ -27,6 +27,20 @@ fn pages_are_stable_while_jobs_come_in() {
         story.commit(&mut opened.ledger);
     }
     assert_eq!(seen, expected);
+}
+
+#[test]
+fn a_new_job_reads_the_same_from_the_state_and_from_the_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut opened = open(dir.path());
+    let mut story = Story::begin();
+    let id = story.submit();
+    story.commit(&mut opened.ledger);
+    let row = opened.ledger.reader().job_by_id(id).unwrap().unwrap();
+    let (job, cluster) = (&story.state.jobs[&id], &story.state.clusters[&CLUSTER]);
+    assert_eq!(JobRow::submitted(job, &cluster.name, row.meta), Some(row.clone()));
+    let placed = neap_core::job::Job { attempts_made: 1, ..(**job).clone() };
+    assert_eq!(JobRow::submitted(&placed, &cluster.name, row.meta), None);
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn memory_of_indexes_is_bounded_and_forgetting_is_safe() {
     for job in 0..LOG_INDEXES_IN_MEMORY_MAX as u64 + 10 {
         logs.attempts(job).unwrap();
     }
-    assert!(logs.memory().len() <= LOG_INDEXES_IN_MEMORY_MAX);
+    assert!(logs.indexes().recent.len() <= LOG_INDEXES_IN_MEMORY_MAX);
     logs.append(&place.log, 1, 2, 0, b"x\n").unwrap();
     logs.forget(1).unwrap();
     logs.forget(1).unwrap();

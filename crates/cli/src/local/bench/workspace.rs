@@ -10,7 +10,10 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 const VERSION: &str = "api-version=2024-10-01";
+/// Between two looks at nodes that are awaited.
 const POLL: Duration = Duration::from_millis(5);
+/// Between two looks at how many jobs are left: a look costs what is being measured.
+const LOOK: Duration = Duration::from_millis(20);
 /// Nodes that have not come or gone by then never will.
 const NODES_PATIENCE: Duration = Duration::from_secs(60);
 /// Jobs of which none has ended for this long are stuck.
@@ -201,7 +204,7 @@ impl Workspace {
             if since.elapsed() > STALL {
                 return Err(Failure::failed(format!("{left} jobs are left and none has ended for a minute")));
             }
-            clock::pause(POLL);
+            clock::pause(LOOK);
         }
     }
 

@@ -5,7 +5,7 @@ use axum::response::Response;
 use neap_core::command::SubmitJob;
 use neap_core::documents::{JobDocument, JobMeta};
 use neap_core::state::Workspace;
-use neap_core::{Code, Command, Problem, Refusal};
+use neap_core::{Code, Command, DocHash, Problem, Refusal};
 use neap_ledger::JobRow;
 use serde_json::{Map, Value};
 
@@ -29,8 +29,7 @@ pub(crate) async fn put(
         return update(app, ask, workspace, row, &body).await;
     }
     match submit(app, ask, workspace, name, &body).await {
-        Ok(()) => {
-            let row = find(app, workspace, name)?;
+        Ok(row) => {
             let mut response = reply::json(StatusCode::CREATED, &answer(app, &ask.base, workspace, &row)?);
             let at =
                 format!("{}{}", ask.base, crate::arm::paths::child_id(workspace, &format!("jobs/{name}")));
@@ -63,7 +62,7 @@ async fn submit(
     workspace: &Workspace,
     name: &str,
     body: &Value,
-) -> Result<(), Refusal> {
+) -> Result<JobRow, Refusal> {
     let asked = read::read(name, body, workspace, &LedgerShelf { app, workspace })?;
     let mut problems = asked.problems;
     let (meta, _) = read_meta(body, JobMeta::default(), &mut problems);
@@ -85,7 +84,19 @@ async fn submit(
         meta: meta.hash,
         problems,
     });
-    app.submit(&ask.caller, command, vec![document, meta]).await.map(drop)
+    let meta_hash = meta.hash;
+    app.submit(&ask.caller, command, vec![document, meta]).await?;
+    row_of(app, workspace, name, meta_hash)
+}
+
+/// The job just submitted: from the state while it waits; from the tables if it is further by now.
+fn row_of(app: &App, workspace: &Workspace, name: &str, meta: DocHash) -> Result<JobRow, Refusal> {
+    let state = app.state();
+    let waits = || {
+        let job = state.jobs.get(&state.job_named(workspace.id, name)?)?;
+        JobRow::submitted(job, &state.clusters.get(&job.cluster)?.name, meta)
+    };
+    waits().map_or_else(|| find(app, workspace, name), Ok)
 }
 
 /// A PUT under a used name: the same definition, perhaps with other metadata, or a refusal that names the differences.

@@ -57,7 +57,7 @@ class Apart(Peer):
         if self.process is None:
             with open(self.log, "ab") as log:
                 self.process = subprocess.Popen(
-                    [*PARENT_DEATH, str(self.python), __file__, self.module],
+                    [*PARENT_DEATH, str(self.python), "-B", __file__, self.module],
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
                 )
         try:

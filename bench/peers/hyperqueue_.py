@@ -1,16 +1,22 @@
 """HyperQueue as its wheel brings it: the Python API with `LocalCluster`, a server and a worker in one process.
 
-The wheel has no `hq` program, and its server keeps no journal. This module runs in the environment that the wheel was
-installed into, in a process of its own (see apart.py).
+The wheel has no `hq` program, and its server keeps no journal. The cluster has a process to itself, apart from the
+client: its worker forks for each task, which costs more the more memory a process has. This module runs in the
+environment that the wheel was installed into (see apart.py).
+
+    python hyperqueue_.py FOLDER SLOTS        the cluster, until its input ends
 """
 
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 from peer import Latency, Missing, Peer, Sample, Setting
+from processes import PARENT_DEATH, end
 
 NAME = "HyperQueue"
 NO_PROGRAM = "the wheel has no hq program, and its LocalCluster takes no journal"
@@ -23,13 +29,17 @@ NOOP = [
     Setting("hq-each", "a submit for each job", "LocalCluster, one worker, one client, a job of one /bin/true for each submit", n=1500),
     Setting("hq-journal", "with its journal", "hq server start --journal", skipped=NO_PROGRAM),
 ]
-LATENCY = [Setting("hq", "a job for each submit", "LocalCluster, a job of one bash for each submit, asked after every millisecond", n=40)]
-COLD = [Setting("hq-autoalloc", "automatic allocation", "hq alloc add slurm", skipped="automatic allocation needs the hq program, which the wheel has not")]
+LATENCY = [
+    Setting("hq", "a job for each submit", "LocalCluster, a job of one bash for each submit, asked after every millisecond", n=40)
+]
+COLD = [Setting("hq-autoalloc", "automatic allocation", "hq alloc add slurm", skipped="it needs the hq program, which the wheel has not")]
 
 TRUE = ["/bin/true"]
 SHELL = ["/bin/bash", "-c", "true"]
 STAMP = ["/bin/bash", "-c", "echo $EPOCHREALTIME"]
 SILENT = {"stdout": None, "stderr": None}
+# What the cluster's process prints, last of all, when it can be used.
+READY = "cluster ready\n"
 
 
 class NotYet(Exception):
@@ -51,14 +61,19 @@ class HyperQueue(Peer):
         return get_version().lstrip("v")
 
     def start(self, setting: Setting, slots: int) -> None:
-        from hyperqueue import LocalCluster
-        from hyperqueue.cluster import WorkerConfig
+        from hyperqueue import Client
 
         self.folder = Path(tempfile.mkdtemp(prefix="neap-peers-hq-"))
         # Output files go to the folder in which a job is submitted.
         os.chdir(self.folder)
-        self.cluster = LocalCluster(server_dir=str(self.folder / "server"), worker_config=WorkerConfig(cores=slots))
-        self.client = self.cluster.client()
+        server = str(self.folder / "server")
+        self.cluster = subprocess.Popen(
+            [*PARENT_DEATH, sys.executable, "-B", __file__, server, str(slots)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+        )
+        if not any(line == READY for line in self.cluster.stdout):
+            raise RuntimeError("HyperQueue's LocalCluster did not start")
+        self.client = Client(server)
         self.wait([self.submit(TRUE, 4 * slots, **SILENT)])
 
     def noop(self, setting: Setting, n: int) -> float:
@@ -87,7 +102,11 @@ class HyperQueue(Peer):
 
     def stop(self) -> None:
         if self.cluster:
-            self.cluster.stop()
+            self.cluster.stdin.close()
+            try:
+                self.cluster.wait(10)
+            except subprocess.TimeoutExpired:
+                end(self.cluster)
             self.cluster = None
         if self.folder:
             os.chdir("/")
@@ -121,4 +140,16 @@ class HyperQueue(Peer):
             return
 
 
+def serve(server: str, slots: int) -> None:
+    from hyperqueue.cluster import LocalCluster, WorkerConfig
+
+    cluster = LocalCluster(server_dir=server, worker_config=WorkerConfig(cores=slots))
+    print(READY, end="", flush=True)
+    sys.stdin.read()
+    cluster.stop()
+
+
 PEER = HyperQueue
+
+if __name__ == "__main__":
+    serve(sys.argv[1], int(sys.argv[2]))

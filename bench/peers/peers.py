@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 import textwrap
+import time
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -38,6 +39,7 @@ TITLES = {
 # A quick run only shows that everything works.
 QUICK_DIVISOR = 10
 WIDTH = 118
+WATCH_S = 0.5
 
 
 @dataclass
@@ -129,6 +131,8 @@ class Run:
         }
         self.rows = {name: self.rows[name] for name in arguments.benchmarks}
         self.versions: dict[str, str] = {}
+        # How much of all cores somebody else used, before each measurement.
+        self.busy_before: list[float] = []
 
     def look_for_versions(self) -> None:
         reasons: dict[str, str] = {}
@@ -151,6 +155,7 @@ class Run:
                     self.measure_row(benchmark, row)
 
     def measure_row(self, benchmark: str, row: Row) -> None:
+        self.busy_before.append(busy_share())
         try:
             row.peer.start(row.setting, self.arguments.slots)
             if benchmark == "noop":
@@ -179,6 +184,7 @@ class Run:
         found = self.figures()
         print(f"\nNeap beside its peers: {count(self.arguments.rounds, 'round')}, one node with {count(self.arguments.slots, 'slot')}")
         print("machine:  " + machine_sentence(found["machine"]))
+        print(f"          {table.percent(found['busy_before'])} busy with other things before a measurement, at most")
         print("versions: " + ", ".join(f"{name} {version}" for name, version in self.versions.items() if version))
         print("command:  " + found["command"])
         for benchmark in self.arguments.benchmarks:
@@ -248,6 +254,7 @@ class Run:
             "versions": self.versions,
             "slots": self.arguments.slots,
             "rounds": self.arguments.rounds,
+            "busy_before": max(self.busy_before, default=0.0),
         }
         for benchmark in self.arguments.benchmarks:
             found[benchmark] = [self.row_figures(row) for row in self.shown(benchmark)]
@@ -270,6 +277,19 @@ class Run:
         else:
             told["skipped"] = row.skipped
         return told
+
+
+def busy_share() -> float:
+    """Of all cores, while nothing of ours runs."""
+
+    def ticks() -> tuple[int, int]:
+        times = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
+        return sum(times[:8]), times[3] + times[4]
+
+    all_before, idle_before = ticks()
+    time.sleep(WATCH_S)
+    all_after, idle_after = ticks()
+    return 1 - (idle_after - idle_before) / max(1, all_after - all_before)
 
 
 def machine_sentence(machine: dict) -> str:

@@ -70,13 +70,17 @@ class Svg:
         self.text(MARGIN, 50, subtitle, "quiet")
 
     def text(self, x: float, y: float, words: str, style: str = "", anchor: str = "start") -> None:
-        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" class="{style}" text-anchor="{anchor}">{escape(words)}</text>')
+        self.parts.append(
+            f'<text x="{x:.1f}" y="{y:.1f}" class="{style}" text-anchor="{anchor}">{escape(words)}</text>'
+        )
 
     def line(self, x1: float, y1: float, x2: float, y2: float, style: str) -> None:
         self.parts.append(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{style}"/>')
 
     def bar(self, x: float, y: float, width: float, height: float, style: str) -> None:
-        self.parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="3" class="{style}"/>')
+        self.parts.append(
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="3" class="{style}"/>'
+        )
 
     def circle(self, x: float, y: float, radius: float, style: str) -> None:
         self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}" class="{style}"/>')
@@ -250,32 +254,53 @@ def peers(found: dict):
 
     def row(each: dict, value: float, low: float, high: float) -> dict:
         kind = kinds.get(each["system"], "peer")
-        return {"label": each["system"], "note": each["setting"], "value": value, "low": low, "high": high, "kind": kind}
+        return {
+            "label": each["system"],
+            "note": each["setting"],
+            "value": value,
+            "low": low,
+            "high": high,
+            "kind": kind,
+        }
 
     rated = [each for each in found.get("noop", []) if "jobs_per_second" in each]
     # A call in a worker that waits is another thing than a process for each job.
     rates = [(each, each["jobs_per_second"]) for each in rated if each["job_is"] != "call"]
     rates.sort(key=lambda pair: -pair[1]["median"])
     if rates:
-        yield "noop", bars({
-            "title": "No-op jobs a second, a process for each",
-            "subtitle": f"median and range of {found['rounds']} rounds; {setup}",
-            "unit": "jobs/s",
-            "rows": [row(each, rate["median"], rate["min"], rate["max"]) for each, rate in rates],
-        })
+        yield (
+            "noop",
+            bars(
+                {
+                    "title": "No-op jobs a second, a process for each",
+                    "subtitle": f"median and range of {found['rounds']} rounds; {setup}",
+                    "unit": "jobs/s",
+                    "rows": [row(each, rate["median"], rate["min"], rate["max"]) for each, rate in rates],
+                }
+            ),
+        )
     for name, title, limit in [
         ("latency", "Submit to running, on a warm node", {"value": 10, "label": "target p50: 10 ms"}),
         ("cold", "Submit to running, from zero nodes", {"value": 250, "label": "target p50: 250 ms"}),
     ]:
-        timed = sorted((each for each in found.get(name, []) if "running_p50" in each), key=lambda each: each["running_p50"])
+        timed = sorted(
+            (each for each in found.get(name, []) if "running_p50" in each), key=lambda each: each["running_p50"]
+        )
         if timed:
-            yield name, dots({
-                "title": title,
-                "subtitle": f"p50 to p99, one job after the other; {setup}",
-                "unit": "ms",
-                "limit": limit,
-                "rows": [row(each, each["running_p50"], each["running_p50"], each["running_p99"]) for each in timed],
-            })
+            yield (
+                name,
+                dots(
+                    {
+                        "title": title,
+                        "subtitle": f"p50 to p99, one job after the other; {setup}",
+                        "unit": "ms",
+                        "limit": limit,
+                        "rows": [
+                            row(each, each["running_p50"], each["running_p50"], each["running_p99"]) for each in timed
+                        ],
+                    }
+                ),
+            )
 
 
 def planner(found: dict):
@@ -283,13 +308,22 @@ def planner(found: dict):
     setup = f"neap bench planner, {found['machine'].get('cpu', 'unknown processor')}"
     for name, title, key, per_ms, limit in [
         ("planner-full", "A full plan, by queued jobs", "full_plan_ms", 1, {"value": 1000, "label": "target: 1 s"}),
-        ("planner-change", "Planning after one change, by queued jobs", "replan_us_p50", 1000, {"value": 10, "label": "target: 10 ms"}),
+        (
+            "planner-change",
+            "Planning after one change, by queued jobs",
+            "replan_us_p50",
+            1000,
+            {"value": 10, "label": "target: 10 ms"},
+        ),
     ]:
         grown: dict[int, list] = {}
         for row in sorted(found["rows"], key=lambda row: (row["nodes"], row["jobs"])):
             grown.setdefault(round(row["nodes"]), []).append([row["jobs"], row[key] / per_ms])
         series = [{"label": f"{nodes:,} nodes", "points": points} for nodes, points in grown.items()]
-        yield name, lines({"title": title, "subtitle": setup, "x": "queued jobs", "y": "ms", "limit": limit, "series": series})
+        yield (
+            name,
+            lines({"title": title, "subtitle": setup, "x": "queued jobs", "y": "ms", "limit": limit, "series": series}),
+        )
 
 
 def main() -> None:

@@ -58,7 +58,11 @@ class Apart(Peer):
             with open(self.log, "ab") as log:
                 self.process = subprocess.Popen(
                     [*PARENT_DEATH, str(self.python), "-B", __file__, self.module],
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    start_new_session=True,
                 )
         try:
             self.process.stdin.write(json.dumps([verb, *arguments]) + "\n")

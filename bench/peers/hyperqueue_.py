@@ -24,15 +24,37 @@ ONE_SUBMIT = "LocalCluster, one worker, all tasks in one submit"
 
 NOOP = [
     Setting("hq-plain", "one submit, no output files", f"{ONE_SUBMIT} of /bin/true, stdout and stderr off", n=3000),
-    Setting("hq-files", "one submit, output files", f"{ONE_SUBMIT} of /bin/true, stdout and stderr to files (its default)", n=3000),
+    Setting(
+        "hq-files",
+        "one submit, output files",
+        f"{ONE_SUBMIT} of /bin/true, stdout and stderr to files (its default)",
+        n=3000,
+    ),
     Setting("hq-shell", "one submit, bash -c true", f"{ONE_SUBMIT} of bash -c true, stdout and stderr off", n=3000),
-    Setting("hq-each", "a submit for each job", "LocalCluster, one worker, one client, a job of one /bin/true for each submit", n=1500),
+    Setting(
+        "hq-each",
+        "a submit for each job",
+        "LocalCluster, one worker, one client, a job of one /bin/true for each submit",
+        n=1500,
+    ),
     Setting("hq-journal", "with its journal", "hq server start --journal", skipped=NO_PROGRAM),
 ]
 LATENCY = [
-    Setting("hq", "a job for each submit", "LocalCluster, a job of one bash for each submit, asked after every millisecond", n=40)
+    Setting(
+        "hq",
+        "a job for each submit",
+        "LocalCluster, a job of one bash for each submit, asked after every millisecond",
+        n=40,
+    )
 ]
-COLD = [Setting("hq-autoalloc", "automatic allocation", "hq alloc add slurm", skipped="it needs the hq program, which the wheel has not")]
+COLD = [
+    Setting(
+        "hq-autoalloc",
+        "automatic allocation",
+        "hq alloc add slurm",
+        skipped="it needs the hq program, which the wheel has not",
+    )
+]
 
 TRUE = ["/bin/true"]
 SHELL = ["/bin/bash", "-c", "true"]
@@ -69,7 +91,10 @@ class HyperQueue(Peer):
         server = str(self.folder / "server")
         self.cluster = subprocess.Popen(
             [*PARENT_DEATH, sys.executable, "-B", __file__, server, str(slots)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         if not any(line == READY for line in self.cluster.stdout):
             raise RuntimeError("HyperQueue's LocalCluster did not start")

@@ -18,10 +18,32 @@ HTTPS = "one durable PUT over HTTPS for each job, 16 connections, bash -c true"
 
 NOOP = [
     Setting("neap-off", "isolation off", f"{HTTPS}, a process group and nothing else", durable="yes", n=2000),
-    Setting("neap-full", "isolation full", f"{HTTPS}, namespaces, cgroup and a user of its own for each job", durable="yes", n=2000),
+    Setting(
+        "neap-full",
+        "isolation full",
+        f"{HTTPS}, namespaces, cgroup and a user of its own for each job",
+        durable="yes",
+        n=2000,
+    ),
 ]
-LATENCY = [Setting("neap-full", "isolation full", "one PUT after the other, each followed to the end of its log", durable="yes", n=60)]
-COLD = [Setting("neap-full", "zero nodes, idle time 0", "a cluster with no node before each job; the local provider makes it", durable="yes", n=10)]
+LATENCY = [
+    Setting(
+        "neap-full",
+        "isolation full",
+        "one PUT after the other, each followed to the end of its log",
+        durable="yes",
+        n=60,
+    )
+]
+COLD = [
+    Setting(
+        "neap-full",
+        "zero nodes, idle time 0",
+        "a cluster with no node before each job; the local provider makes it",
+        durable="yes",
+        n=10,
+    )
+]
 
 BARE_NAME = "bare spawn"
 BARE = [
@@ -29,8 +51,16 @@ BARE = [
     Setting("bare-shell", "bash -c true", "threads that spawn and reap bash -c true, one for each slot"),
 ]
 ISOLATED = [
-    Setting("isolated-true", "/bin/true, isolated", "clone into the same namespaces, join the same cgroup, mount /proc, exec /bin/true"),
-    Setting("isolated-shell", "bash -c true, isolated", "clone into the same namespaces, join the same cgroup, mount /proc, exec bash -c true"),
+    Setting(
+        "isolated-true",
+        "/bin/true, isolated",
+        "clone into the same namespaces, join the same cgroup, mount /proc, exec /bin/true",
+    ),
+    Setting(
+        "isolated-shell",
+        "bash -c true, isolated",
+        "clone into the same namespaces, join the same cgroup, mount /proc, exec bash -c true",
+    ),
 ]
 # How long a round of an isolated spawn takes, and the number that its program has for each.
 ISOLATED_S = 2
@@ -72,7 +102,19 @@ class Neap(Peer):
     def bench(self, benchmark: str, setting: Setting, n: int, *arguments: str) -> dict:
         isolation = setting.key.removeprefix("neap-")
         scratch = ["--scratch", str(self.scratch)] if self.scratch else []
-        found = self.run("bench", benchmark, "--jobs", str(n), "--isolation", isolation, *arguments, *scratch, "-o", "json", "--only-show-errors")
+        found = self.run(
+            "bench",
+            benchmark,
+            "--jobs",
+            str(n),
+            "--isolation",
+            isolation,
+            *arguments,
+            *scratch,
+            "-o",
+            "json",
+            "--only-show-errors",
+        )
         self.machine = self.machine or found["machine"]
         return found
 

@@ -68,6 +68,7 @@ def main() -> None:
     arguments = parse()
     # Interrupted or asked to end: what runs is taken down on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="neap-peers-") as folder:
         run = Run(arguments, Path(folder))
         run.look_for_versions()
@@ -79,10 +80,14 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3, help="how many rounds of everything (default: %(default)s)")
-    parser.add_argument("--slots", type=int, default=os.cpu_count(), help="jobs side by side (default: one for each core)")
+    parser.add_argument(
+        "--slots", type=int, default=os.cpu_count(), help="jobs side by side (default: one for each core)"
+    )
     parser.add_argument("--benchmarks", default=",".join(BENCHMARKS), help="some of %(default)s")
     parser.add_argument("--only", default="", help="only settings whose key begins so, e.g. neap,hq")
-    parser.add_argument("--quick", action="store_true", help=f"one round, a {QUICK_DIVISOR}th of the jobs: does everything work?")
+    parser.add_argument(
+        "--quick", action="store_true", help=f"one round, a {QUICK_DIVISOR}th of the jobs: does everything work?"
+    )
     parser.add_argument("--save", type=Path, default=ROOT / "bench/results/peers.json", help="the figures as JSON")
     arguments = parser.parse_args()
     arguments.benchmarks = [name for name in arguments.benchmarks.split(",") if name]
@@ -110,7 +115,9 @@ class Run:
         slurm_ = slurm.Slurm()
 
         def rows(peer: Peer, settings: list[Setting]) -> list[Row]:
-            return [Row(peer.name, peer, setting, setting.skipped and f"skipped: {setting.skipped}") for setting in settings]
+            return [
+                Row(peer.name, peer, setting, setting.skipped and f"skipped: {setting.skipped}") for setting in settings
+            ]
 
         def chosen(rows: list[Row]) -> list[Row]:
             only = tuple(arguments.only.split(","))
@@ -120,11 +127,16 @@ class Run:
         self.bare = chosen([Row(neap.BARE_NAME, None, setting) for setting in neap.BARE])
         self.rows = {
             "noop": chosen(
-                rows(self.neap, neap.NOOP) + rows(hyperqueue, hyperqueue_.NOOP) + rows(slurm_, slurm.NOOP)
-                + rows(ray, ray_.NOOP) + rows(isolated, neap.ISOLATED)
+                rows(self.neap, neap.NOOP)
+                + rows(hyperqueue, hyperqueue_.NOOP)
+                + rows(slurm_, slurm.NOOP)
+                + rows(ray, ray_.NOOP)
+                + rows(isolated, neap.ISOLATED)
             ),
             "latency": chosen(
-                rows(self.neap, neap.LATENCY) + rows(hyperqueue, hyperqueue_.LATENCY) + rows(slurm_, slurm.LATENCY)
+                rows(self.neap, neap.LATENCY)
+                + rows(hyperqueue, hyperqueue_.LATENCY)
+                + rows(slurm_, slurm.LATENCY)
                 + rows(ray, ray_.LATENCY)
             ),
             "cold": chosen(rows(self.neap, neap.COLD) + rows(slurm_, slurm.COLD) + rows(hyperqueue, hyperqueue_.COLD)),
@@ -151,7 +163,9 @@ class Run:
             turn = number % max(1, len(rows))
             for row in rows[turn:] + rows[:turn]:
                 if not row.skipped:
-                    say(f"{benchmark}, round {number + 1} of {self.arguments.rounds}: {row.system}, {row.setting.label}")
+                    say(
+                        f"{benchmark}, round {number + 1} of {self.arguments.rounds}: {row.system}, {row.setting.label}"
+                    )
                     self.measure_row(benchmark, row)
 
     def measure_row(self, benchmark: str, row: Row) -> None:
@@ -182,7 +196,9 @@ class Run:
 
     def tell(self) -> None:
         found = self.figures()
-        print(f"\nNeap beside its peers: {count(self.arguments.rounds, 'round')}, one node with {count(self.arguments.slots, 'slot')}")
+        print(
+            f"\nNeap beside its peers: {count(self.arguments.rounds, 'round')}, one node with {count(self.arguments.slots, 'slot')}"
+        )
         print("machine:  " + machine_sentence(found["machine"]))
         print(f"          {table.percent(found['busy_before'])} busy with other things before a measurement, at most")
         print("versions: " + ", ".join(f"{name} {version}" for name, version in self.versions.items() if version))
@@ -212,10 +228,17 @@ class Run:
                 setting, rates = row.setting, row.rates
                 size = f"{self.size(setting):,} x {len(rates)}" if setting.n else f"{len(rates)}"
                 durable = setting.durable if row.system != neap.BARE_NAME else "-"
-                lines.append([
-                    row.system, setting.label, setting.job_is, durable, size,
-                    *(table.rate(value) for value in (median(rates), min(rates), max(rates))), table.percent(spread(rates)),
-                ])
+                lines.append(
+                    [
+                        row.system,
+                        setting.label,
+                        setting.job_is,
+                        durable,
+                        size,
+                        *(table.rate(value) for value in (median(rates), min(rates), max(rates))),
+                        table.percent(spread(rates)),
+                    ]
+                )
             else:
                 lines.append([row.system, row.setting.label, row.skipped or "not measured"])
         columns = ["System", "Setting", "A job is a", "Durable", "n", "Median", "Min", "Max", "Spread"]
@@ -226,11 +249,19 @@ class Run:
         for row in rows:
             if row.latencies:
                 middles = [each.running_p50 for each in row.latencies]
-                lines.append([
-                    row.system, row.setting.label, row.setting.durable, f"{self.size(row.setting)} x {len(middles)}",
-                    *(table.ms(row.of_rounds(name)) for name in ("running_p50", "running_p99", "done_p50", "done_p99")),
-                    table.percent(spread(middles)),
-                ])
+                lines.append(
+                    [
+                        row.system,
+                        row.setting.label,
+                        row.setting.durable,
+                        f"{self.size(row.setting)} x {len(middles)}",
+                        *(
+                            table.ms(row.of_rounds(name))
+                            for name in ("running_p50", "running_p99", "done_p50", "done_p99")
+                        ),
+                        table.percent(spread(middles)),
+                    ]
+                )
             else:
                 lines.append([row.system, row.setting.label, row.skipped or "not measured"])
         columns = ["System", "Setting", "Durable", "n", "Running p50", "p99", "Done p50", "p99", "Spread"]
@@ -267,8 +298,11 @@ class Run:
         told |= {"job_is": setting.job_is, "durable": setting.durable, "n": self.size(setting)}
         if row.rates:
             told["jobs_per_second"] = {
-                "median": median(row.rates), "min": min(row.rates), "max": max(row.rates),
-                "spread": spread(row.rates), "samples": row.rates,
+                "median": median(row.rates),
+                "min": min(row.rates),
+                "max": max(row.rates),
+                "spread": spread(row.rates),
+                "samples": row.rates,
             }
         elif row.latencies:
             names = ("running_p50", "running_p99", "done_p50", "done_p99")

@@ -23,7 +23,12 @@ class Daemons:
         name = Path(argv[0]).name
         with open(self.folder / f"{name}.out", "ab") as out:
             process = subprocess.Popen(
-                [*PARENT_DEATH, *argv], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, start_new_session=True
+                [*PARENT_DEATH, *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=env,
+                start_new_session=True,
             )
         self.running.append(process)
         return process
@@ -59,7 +64,12 @@ def end_holders(folder: Path) -> None:
 def run(argv: list[str], on_interrupt: signal.Signals | None = None) -> str:
     """What the program printed. When this one is interrupted, the program gets the signal and the time to clean up."""
     process = subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     try:
         printed, complaint = process.communicate()

@@ -15,8 +15,16 @@ NAME = "Ray"
 INIT = "ray.init on the loopback, no dashboard, 200 MB of object store"
 
 NOOP = [
-    Setting("ray-call", "tasks in warm workers", f"{INIT}, all tasks submitted at once, then ray.get of all", "call", n=5000),
-    Setting("ray-spawn", "tasks that run /bin/true", f"{INIT}, each task runs /bin/true by subprocess.run", "call + process", n=2000),
+    Setting(
+        "ray-call", "tasks in warm workers", f"{INIT}, all tasks submitted at once, then ray.get of all", "call", n=5000
+    ),
+    Setting(
+        "ray-spawn",
+        "tasks that run /bin/true",
+        f"{INIT}, each task runs /bin/true by subprocess.run",
+        "call + process",
+        n=2000,
+    ),
 ]
 LATENCY = [Setting("ray", "tasks in warm workers", f"{INIT}, a task that returns the time", "call", n=200)]
 COLD = []

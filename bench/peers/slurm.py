@@ -9,6 +9,7 @@ its other state from a background thread within seconds, so that an acknowledged
 """
 
 import os
+import random
 import re
 import shutil
 import socket
@@ -21,24 +22,50 @@ from peer import Latency, Missing, Peer, Sample, Setting
 from processes import Daemons, end_holders, free_ports, wait_until
 
 NAME = "Slurm"
-GUIDE = "select/cons_tres, sched/builtin, sched_min_interval=0, priority/basic, no accounting, MinJobAge=2, an empty Epilog"
+GUIDE = (
+    "select/cons_tres, sched/builtin, sched_min_interval=0, priority/basic, no accounting, MinJobAge=2, an empty Epilog"
+)
 SOON = "within seconds"
 
 NOOP = [
-    Setting("slurm-array", "one job array", f"{GUIDE}, proctrack/linuxproc; sbatch --array --wrap true", durable=SOON, n=300),
-    Setting("slurm-each", "an sbatch for each job", f"{GUIDE}, proctrack/linuxproc; sbatch --wrap true, as many at once as there are slots", durable=SOON, n=300),
-    Setting("slurm-cgroup", "one job array, cgroups", f"{GUIDE}, proctrack/cgroup; sbatch --array --wrap true", durable=SOON, n=300),
+    Setting(
+        "slurm-array", "one job array", f"{GUIDE}, proctrack/linuxproc; sbatch --array --wrap true", durable=SOON, n=300
+    ),
+    Setting(
+        "slurm-each",
+        "an sbatch for each job",
+        f"{GUIDE}, proctrack/linuxproc; sbatch --wrap true, as many at once as there are slots",
+        durable=SOON,
+        n=300,
+    ),
+    Setting(
+        "slurm-cgroup",
+        "one job array, cgroups",
+        f"{GUIDE}, proctrack/cgroup; sbatch --array --wrap true",
+        durable=SOON,
+        n=300,
+    ),
 ]
 LATENCY = [
-    Setting("slurm-sbatch", "sbatch", f"{GUIDE}, proctrack/linuxproc; one sbatch after the other (sbatch --wait asks too rarely to time the end)", durable=SOON, n=20),
+    Setting(
+        "slurm-sbatch",
+        "sbatch",
+        f"{GUIDE}, proctrack/linuxproc; one sbatch after the other, at which slurmctld looks once a second "
+        "(sbatch --wait asks too rarely to time the end)",
+        durable=SOON,
+        n=20,
+    ),
     Setting("slurm-srun", "srun", f"{GUIDE}, proctrack/linuxproc; one srun after the other", durable=SOON, n=20),
 ]
 POWER = "a CLOUD node whose ResumeProgram starts slurmd here; SuspendTime=1, SuspendTimeout=1, power_save_interval=1"
 COLD = [
     Setting("slurm-power-srun", "power saving, srun", f"{POWER}; srun asks whether the node is up", durable=SOON, n=5),
     Setting(
-        "slurm-power-sbatch", "power saving, sbatch",
-        f"{POWER}; slurmctld looks every 30 s whether the node of a batch job is up", durable=SOON, n=1,
+        "slurm-power-sbatch",
+        "power saving, sbatch",
+        f"{POWER}; slurmctld looks every 30 s whether the node of a batch job is up",
+        durable=SOON,
+        n=1,
     ),
 ]
 
@@ -47,6 +74,9 @@ SBATCH = ["sbatch", "--quiet", "--output=/dev/null", "--error=/dev/null"]
 NODE = "n1"
 # A node that answers sooner than slurmctld has noted that it is starting is never given its batch job.
 BOOT_S = 0.1
+# How often slurmctld looks at new batch jobs, and whether the node of a batch job is up.
+BATCH_LOOK_S = 1
+RESUMED_LOOK_S = 30
 STAMP = "#!/bin/bash\necho $EPOCHREALTIME\n"
 # Where Debian keeps daemons may not be on everybody's path.
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
@@ -65,7 +95,9 @@ class Slurm(Peer):
         missing = [name for name in PROGRAMS if not shutil.which(name, path=PATH)]
         if missing:
             raise Missing(f"not installed: {', '.join(missing)} (Debian: slurmctld slurmd slurm-client munge)")
-        return subprocess.run([program("slurmctld"), "-V"], capture_output=True, text=True, check=True).stdout.split()[-1]
+        return subprocess.run([program("slurmctld"), "-V"], capture_output=True, text=True, check=True).stdout.split()[
+            -1
+        ]
 
     def start(self, setting: Setting, slots: int) -> None:
         self.slots = slots
@@ -74,16 +106,24 @@ class Slurm(Peer):
         self.configure(setting, slots)
         self.environment = {"PATH": PATH, "SLURM_CONF": str(self.folder / "slurm.conf"), "HOME": "/root", "LANG": "C"}
         self.daemons.start(
-            program("munged"), "--foreground", "--force", "--num-threads=10", f"--socket={self.folder}/munge.sock",
-            f"--key-file={self.folder}/munge.key", f"--pid-file={self.folder}/munged.pid",
-            f"--log-file={self.folder}/munged.log", f"--seed-file={self.folder}/munged.seed",
+            program("munged"),
+            "--foreground",
+            "--force",
+            "--num-threads=10",
+            f"--socket={self.folder}/munge.sock",
+            f"--key-file={self.folder}/munge.key",
+            f"--pid-file={self.folder}/munged.pid",
+            f"--log-file={self.folder}/munged.log",
+            f"--seed-file={self.folder}/munged.seed",
         )
         wait_until((self.folder / "munge.sock").exists, "munged listens")
         self.daemons.start(program("slurmctld"), "-D", "-f", str(self.folder / "slurm.conf"), env=self.environment)
         if setting in COLD:
             self.wait_for_node("idle~")
             return
-        self.daemons.start(program("slurmd"), "-D", "-N", NODE, "-f", str(self.folder / "slurm.conf"), env=self.environment)
+        self.daemons.start(
+            program("slurmd"), "-D", "-N", NODE, "-f", str(self.folder / "slurm.conf"), env=self.environment
+        )
         self.wait_for_node("idle")
         self.submit_array(4 * slots)
         self.wait_for_no_jobs()
@@ -205,7 +245,12 @@ SuspendTimeout=1
     def ask(self, *argv: str, words: str = "") -> str:
         done = subprocess.run(
             [program(argv[0]), *argv[1:]],
-            env=self.environment, cwd=self.folder, input=words, capture_output=True, text=True, timeout=300,
+            env=self.environment,
+            cwd=self.folder,
+            input=words,
+            capture_output=True,
+            text=True,
+            timeout=300,
         )
         if done.returncode != 0:
             raise RuntimeError(f"{argv[0]} failed: {done.stderr.strip()}")
@@ -215,19 +260,22 @@ SuspendTimeout=1
         self.ask(*SBATCH, f"--array=1-{n}", "--wrap=true")
 
     def one(self, setting: Setting) -> Sample:
+        self.wait_for_no_jobs()
+        # slurmctld does many things at intervals: submits fall on all parts of them alike.
+        time.sleep(random.uniform(0, RESUMED_LOOK_S if setting.key == "slurm-power-sbatch" else BATCH_LOOK_S))
         return self.srun() if setting.key.endswith("srun") else self.sbatch()
 
     def sbatch(self) -> Sample:
         # The job makes its file when it starts and fills it when its first command runs.
-        self.wait_for_no_jobs()
         sent = time.time()
-        job = self.ask("sbatch", "--parsable", f"--output={self.folder}/stamp-%j", str(self.folder / "stamp.sh")).strip()
+        job = self.ask(
+            "sbatch", "--parsable", f"--output={self.folder}/stamp-%j", str(self.folder / "stamp.sh")
+        ).strip()
         stamp = self.folder / f"stamp-{job}"
         wait_until(lambda: stamp.exists() and stamp.read_text().endswith("\n"), f"job {job} has run", every_s=0.001)
         return Sample((float(stamp.read_text()) - sent) * 1e3)
 
     def srun(self) -> Sample:
-        self.wait_for_no_jobs()
         sent = time.time()
         printed = self.ask("srun", "--quiet", "--ntasks=1", "/bin/bash", "-c", "echo $EPOCHREALTIME")
         done = time.time()
@@ -255,7 +303,9 @@ SuspendTimeout=1
     def last_errors(self) -> str:
         lines = []
         for log in self.folder.glob("*.log"):
-            lines += [line for line in log.read_text(errors="replace").splitlines() if "error" in line or "fatal" in line][-1:]
+            lines += [
+                line for line in log.read_text(errors="replace").splitlines() if "error" in line or "fatal" in line
+            ][-1:]
         return "; ".join(lines) or "no error in its logs"
 
 

@@ -21,7 +21,9 @@ class Target:
 def of(noop: dict[str, list[float]], latency: dict[str, float], cold: dict[str, float]) -> list[Target]:
     """`noop` has the rates of each round by the key of the setting, the others Neap's percentiles. What was not
     measured is not judged."""
-    quickest = max((key for key in noop if key.startswith("hq-")), key=lambda key: median(noop[key]), default="hq-plain")
+    quickest = max(
+        (key for key in noop if key.startswith("hq-")), key=lambda key: median(noop[key]), default="hq-plain"
+    )
     wanted = [
         ("no-op jobs, isolation off : HyperQueue's quickest setting", "neap-off", quickest, 1.5),
         ("no-op jobs, isolation off : HyperQueue, bash -c true as well", "neap-off", "hq-shell", None),
@@ -29,7 +31,12 @@ def of(noop: dict[str, list[float]], latency: dict[str, float], cold: dict[str, 
         ("no-op jobs, isolation off : bare /bin/true", "neap-off", "bare-true", 0.75),
         ("no-op jobs, isolation off : bare bash -c true, the same program", "neap-off", "bare-shell", None),
         ("no-op jobs, isolation full : bare /bin/true, isolated", "neap-full", "isolated-true", 0.75),
-        ("no-op jobs, isolation full : bare bash -c true, isolated, the same program", "neap-full", "isolated-shell", None),
+        (
+            "no-op jobs, isolation full : bare bash -c true, isolated, the same program",
+            "neap-full",
+            "isolated-shell",
+            None,
+        ),
         ("no-op jobs, HyperQueue's quickest setting : bare /bin/true", quickest, "bare-true", None),
         ("no-op jobs, isolation off : Slurm, one job array", "neap-off", "slurm-array", None),
     ]

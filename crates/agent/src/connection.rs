@@ -25,7 +25,8 @@ use crate::{Error, session::Input};
 const FIRST_PAUSE_MS: u64 = 50;
 const PAUSE_MS_MAX: u64 = 2000;
 const DIAL_S_MAX: u64 = 10;
-const READ_BYTES: usize = 64 * 1024;
+/// Orders are short.
+const READ_BYTES: usize = 16 * 1024;
 const WRITE_BYTES: usize = 256 * 1024;
 const KEY_FILE: &str = "node.key";
 const CERTIFICATE_FILE: &str = "node.pem";

@@ -16,6 +16,7 @@ mod folder;
 mod prepare;
 mod python;
 pub mod session;
+pub mod simulated;
 
 use std::path::Path;
 

@@ -1,6 +1,9 @@
 //! One connection with one agent: reads frames, asks the conversation what they mean, does it.
 
+use std::mem::MaybeUninit;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -9,12 +12,15 @@ use futures_util::stream::FuturesUnordered;
 use neap_core::{Command, JobId, NodeId, Refusal, WorkspaceId};
 use neap_protocol::{Decoder, Down, Frame, LogChunk, Up, encode_message};
 use neap_storage::joblog;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::mpsc;
 
 use crate::conversation::{Conversation, Input, Output, Ticket, View, comes_again, core_id};
 use crate::sessions::Sessions;
 use crate::{Handle, clock, limits};
+
+/// One TLS record.
+const READ_BYTES: usize = 16 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SessionError {
@@ -48,6 +54,18 @@ pub(crate) async fn write_frames<W: AsyncWrite + Unpin>(
     let _ = writer.shutdown().await;
 }
 
+/// Reads what is there. The room for it is on the stack of the moment: a thousand connections that wait have none.
+async fn read_into<R: AsyncRead + Unpin>(reader: &mut R, decoder: &mut Decoder) -> std::io::Result<usize> {
+    std::future::poll_fn(|context| {
+        let mut room = [MaybeUninit::uninit(); READ_BYTES];
+        let mut buffer = ReadBuf::uninit(&mut room);
+        ready!(Pin::new(&mut *reader).poll_read(context, &mut buffer))?;
+        decoder.feed(buffer.filled());
+        Poll::Ready(Ok(buffer.filled().len()))
+    })
+    .await
+}
+
 pub(crate) struct Session<R> {
     pub sessions: Arc<Sessions>,
     pub reader: R,
@@ -60,7 +78,6 @@ pub(crate) struct Session<R> {
 
 impl<R: AsyncRead + Unpin> Session<R> {
     pub async fn run(&mut self) -> Result<(), SessionError> {
-        let mut chunk = vec![0; 64 * 1024];
         loop {
             while !self.conversation.waits()
                 && let Some(frame) = self.decoder.next::<Up>()?
@@ -71,10 +88,11 @@ impl<R: AsyncRead + Unpin> Session<R> {
                 })?;
             }
             tokio::select! {
-                read = self.reader.read(&mut chunk), if !self.conversation.waits() => match read? {
-                    0 => return Ok(()),
-                    n => self.decoder.feed(&chunk[..n]),
-                },
+                read = read_into(&mut self.reader, &mut self.decoder), if !self.conversation.waits() => {
+                    if read? == 0 {
+                        return Ok(());
+                    }
+                }
                 Some(input) = self.pending.next(), if !self.pending.is_empty() => self.feed(input)?,
             }
         }

@@ -4,6 +4,7 @@
 //! Providers never decide how many nodes there are, and never speak with agents.
 
 mod local;
+mod simulated;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use neap_core::{Capacity, NodeId};
 
 pub use local::{LocalProvider, LocalSettings};
+pub use simulated::SimulatedProvider;
 
 /// What a node is made from.
 #[derive(Clone, Debug)]

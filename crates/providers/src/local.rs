@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use neap_agent::NodeConfig;
+use neap_agent::{NODE_FILE, NodeConfig};
 use neap_core::{Capacity, NodeId};
 use neap_sandbox::{Detached, ProcessWatch};
 use tokio::io::unix::AsyncFd;
@@ -49,7 +49,7 @@ pub struct LocalProvider {
 impl LocalProvider {
     pub fn new(settings: LocalSettings, news: UnboundedSender<News>) -> io::Result<Self> {
         for folder in [&settings.nodes, &settings.logs] {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            make_folder(folder)?;
         }
         Ok(Self { settings: Arc::new(settings), news, watched: Arc::default() })
     }
@@ -139,13 +139,17 @@ impl Provider for LocalProvider {
     }
 }
 
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     tokio::task::spawn_blocking(work).await.unwrap_or(Err(Error::Interrupted))
 }
 
-fn folder(settings: &LocalSettings, node: NodeId) -> PathBuf {
+pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+pub(crate) fn folder(settings: &LocalSettings, node: NodeId) -> PathBuf {
     settings.nodes.join(node.to_string())
 }
 
@@ -156,18 +160,36 @@ fn log_file(settings: &LocalSettings, node: NodeId) -> PathBuf {
 /// Starts the agent, unless it already runs.
 fn launch(settings: &LocalSettings, order: &NodeOrder) -> Result<Detached, Error> {
     let node = order.node;
-    let files = |doing| move |source| Error::Files { doing, node, source };
     let folder = folder(settings, node);
     if let Some(running) = recorded_agent(&folder).filter(|process| neap_sandbox::is_alive(*process)) {
         return Ok(running);
     }
-    match fs::DirBuilder::new().mode(0o700).create(&folder) {
-        Ok(()) => {}
-        // It was tried before. A server that died between starting an agent and writing down which process it is has
-        // left one that nobody knows, and a node must not have two.
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => fence(settings, node)?,
-        Err(source) => return Err(files("making the folder")(source)),
+    // It was tried before. A server that died between starting an agent and writing down which process it is has left
+    // one that nobody knows, and a node must not have two.
+    if folder.exists() {
+        fence(settings, node)?;
     }
+    let given = write_config(settings, order)?;
+    note(settings, node, &format!("starting: size gives {}, this machine gives {given}", order.nominal));
+    neap_crash::point("node-folder-made-before-spawn");
+    let dir = folder.to_string_lossy();
+    neap_sandbox::spawn_detached(
+        &settings.program,
+        &["agent", "--dir", &dir],
+        &settings.installation,
+        node.0,
+        &folder,
+        &log_file(settings, node),
+    )
+    .map_err(|source| Error::Sandbox { node, source })
+}
+
+/// The node's folder with all that its agent must know; what the machine gives to the node.
+pub(crate) fn write_config(settings: &LocalSettings, order: &NodeOrder) -> Result<Capacity, Error> {
+    let node = order.node;
+    let files = |doing| move |source| Error::Files { doing, node, source };
+    let folder = folder(settings, node);
+    make_folder(&folder).map_err(files("making the folder"))?;
     let given = order.nominal.min(settings.machine);
     let config = NodeConfig {
         node: node.0,
@@ -183,19 +205,8 @@ fn launch(settings: &LocalSettings, order: &NodeOrder) -> Result<Detached, Error
         work_dir: folder.clone(),
     };
     let text = serde_json::to_vec_pretty(&config).map_err(|e| files("writing node.json")(e.into()))?;
-    write_private(&folder.join("node.json"), &text).map_err(files("writing node.json"))?;
-    note(settings, node, &format!("starting: size gives {}, this machine gives {given}", order.nominal));
-    neap_crash::point("node-folder-made-before-spawn");
-    let dir = folder.to_string_lossy();
-    neap_sandbox::spawn_detached(
-        &settings.program,
-        &["agent", "--dir", &dir],
-        &settings.installation,
-        node.0,
-        &folder,
-        &log_file(settings, node),
-    )
-    .map_err(|source| Error::Sandbox { node, source })
+    write_private(&folder.join(NODE_FILE), &text).map_err(files("writing node.json"))?;
+    Ok(given)
 }
 
 fn fence(settings: &LocalSettings, node: NodeId) -> Result<(), Error> {
@@ -216,7 +227,7 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
-fn remove_folder(folder: &Path, node: NodeId) -> Result<(), Error> {
+pub(crate) fn remove_folder(folder: &Path, node: NodeId) -> Result<(), Error> {
     match fs::remove_dir_all(folder) {
         Ok(()) => Ok(()),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -228,7 +239,7 @@ fn recorded_agent(folder: &Path) -> Option<Detached> {
     serde_json::from_slice(&fs::read(folder.join(AGENT_FILE)).ok()?).ok()
 }
 
-fn read_nodes(nodes: &Path) -> Result<Vec<(NodeId, Option<Detached>)>, Error> {
+pub(crate) fn read_nodes(nodes: &Path) -> Result<Vec<(NodeId, Option<Detached>)>, Error> {
     let failed = |source| Error::List { folder: nodes.display().to_string(), source };
     let mut found = Vec::new();
     for entry in fs::read_dir(nodes).map_err(failed)? {

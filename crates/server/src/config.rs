@@ -105,6 +105,8 @@ pub struct Local {
     pub isolation: IsolationRule,
     /// `host:port` that agents dial in place of the server's own: a proxy that a test puts between them.
     pub agent_dial: Option<String>,
+    /// Nodes are only written down, and their agents are played by whoever measures the server.
+    pub simulated_agents: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -149,6 +151,7 @@ impl Default for Local {
             capacity: CapacityRule::Nominal,
             isolation: IsolationRule::Full,
             agent_dial: None,
+            simulated_agents: false,
         }
     }
 }

@@ -13,7 +13,7 @@ use neap_core::{Capacity, Command};
 use neap_faces::{App, Observability, ServerFacts};
 use neap_identity::{Authority, IdentitySecret, Issuer, JoinTokens, UsedNonces, Vault};
 use neap_ledger::Document;
-use neap_providers::{LocalProvider, LocalSettings};
+use neap_providers::{LocalProvider, LocalSettings, News, Provider, SimulatedProvider};
 use neap_storage::Store;
 use neap_storage::joblog::JobLogs;
 use neap_storage::sas::SasKey;
@@ -129,11 +129,11 @@ impl Server<'_> {
         let keys = self.keys(&host)?;
         let store = Arc::new(Store::open(&self.folder.blobs())?);
         let (news_sender, news) = mpsc::unbounded_channel();
-        let provider = LocalProvider::new(self.local(&installation, &host, address.port()), news_sender)?;
+        let provider = self.provider(self.local(&installation, &host, address.port()), news_sender)?;
         let parts = ControlParts {
             settings: self.config.settings(self.machine),
             release: self.options.version.as_str().into(),
-            provider: Arc::new(provider),
+            provider,
             news,
             gate: Gate {
                 authority: keys.authority.clone(),
@@ -259,6 +259,18 @@ impl Server<'_> {
             join: JoinTokens::open(&folder.join("node-join.key"))?,
             sas: SasKey::new(&neap_identity::open_or_create_key(&folder.join("sas.key"))?),
         })
+    }
+
+    fn provider(
+        &self,
+        settings: LocalSettings,
+        news: mpsc::UnboundedSender<News>,
+    ) -> std::io::Result<Arc<dyn Provider>> {
+        if self.config.local.simulated_agents {
+            tracing::warn!("local.simulated_agents: nodes are written down and not started");
+            return Ok(Arc::new(SimulatedProvider::new(settings)?));
+        }
+        Ok(Arc::new(LocalProvider::new(settings, news)?))
     }
 
     fn local(&self, installation: &Installation, host: &str, port: u16) -> LocalSettings {

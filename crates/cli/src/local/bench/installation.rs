@@ -89,8 +89,18 @@ impl<'a> Installation<'a> {
         subject: &Subject,
         work: impl FnOnce(&mut Self) -> Outcome<T>,
     ) -> Outcome<T> {
+        Self::measure_with(bench, subject, "", work)
+    }
+
+    /// The same, with these lines more below `local:` in the configuration of a server of its own.
+    pub fn measure_with<T>(
+        bench: &'a Bench<'a>,
+        subject: &Subject,
+        local: &str,
+        work: impl FnOnce(&mut Self) -> Outcome<T>,
+    ) -> Outcome<T> {
         let mut installation =
-            if subject.here { Self::running(bench)? } else { Self::temporary(bench, subject)? };
+            if subject.here { Self::running(bench)? } else { Self::temporary(bench, subject, local)? };
         let outcome = work(&mut installation);
         let closed = installation.close();
         let value = outcome?;
@@ -109,12 +119,12 @@ impl<'a> Installation<'a> {
         Ok(installation)
     }
 
-    fn temporary(bench: &'a Bench<'a>, subject: &Subject) -> Outcome<Self> {
+    fn temporary(bench: &'a Bench<'a>, subject: &Subject, local: &str) -> Outcome<Self> {
         let data = temporary_folder(subject)?;
         let isolation = subject.isolation.unwrap_or(Isolation::Full);
         let word = if isolation == Isolation::Off { "off" } else { "full" };
         let config = data.join("config.yaml");
-        let begun = std::fs::write(&config, format!("local:\n  isolation: {word}\n"))
+        let begun = std::fs::write(&config, format!("local:\n  isolation: {word}\n{local}"))
             .map_err(|error| Failure::file("write", &config, &error))
             .and_then(|()| program())
             .and_then(|program| run(&program, &data, &["up", "--listen", &free_address()?, "--detach"]))
@@ -196,6 +206,12 @@ impl<'a> Installation<'a> {
         let path = PathBuf::from(format!("/proc/{}/status", self.pid.as_raw_nonzero()));
         let text = std::fs::read_to_string(&path).map_err(|error| Failure::file("read", &path, &error))?;
         resident_in(&text).ok_or_else(|| Failure::failed(format!("{} tells no VmRSS", path.display())))
+    }
+
+    pub fn threads(&self) -> Outcome<usize> {
+        let path = PathBuf::from(format!("/proc/{}/task", self.pid.as_raw_nonzero()));
+        let threads = std::fs::read_dir(&path).map_err(|error| Failure::file("read", &path, &error))?;
+        Ok(threads.count())
     }
 
     /// Processor time that the server has used, in milliseconds.

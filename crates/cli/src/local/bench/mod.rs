@@ -9,6 +9,7 @@ mod bare;
 mod clock;
 mod cold;
 mod crowd;
+mod footprint;
 mod history;
 mod installation;
 mod interrupt;
@@ -58,6 +59,8 @@ pub enum BenchCommand {
     Submit(submit::SubmitArgs),
     /// kill -9 to serving again
     Recovery(recovery::RecoveryArgs),
+    /// Memory, threads and processor time of an idle server, alone and with thousands of connected agents
+    Footprint(footprint::FootprintArgs),
     /// The planner alone: a full plan, and one change, by nodes and queued jobs
     Planner(planner::PlannerArgs),
     /// Kueue's published load shapes on the planner, with simulated nodes
@@ -96,6 +99,7 @@ pub fn run(command: BenchCommand, global: &Global, terminal: &Terminal) -> Outco
         BenchCommand::Cold(args) => (cold::run(&args, &bench)?, args.subject.save),
         BenchCommand::Submit(args) => (submit::run(&args, &bench)?, args.subject.save),
         BenchCommand::Recovery(args) => (recovery::run(&args, &bench)?, args.subject.save),
+        BenchCommand::Footprint(args) => (footprint::run(&args, &bench)?, args.subject.save),
         BenchCommand::Planner(args) => (planner::run(&args, &bench)?, args.keep.save),
         BenchCommand::Kueue(args) => (kueue::run(&args, &bench)?, args.keep.save),
         BenchCommand::Trace(args) => (trace::run(&args, &bench)?, args.keep.save),

@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-rust test-clients chaos lint bench setup setup-test
+.PHONY: help build demo test test-rust test-clients chaos mutants lint bench bench-peers setup setup-test
 
 # Which black-box tests to run, e.g. make test-clients TESTS='test_sdk_jobs.py -k stream'
 TESTS ?=
@@ -41,13 +41,19 @@ chaos: setup-test ## real processes: random kills, every crash point, partitions
 	cd tests && NEAP_BIN=$${NEAP_BIN:-$(CURDIR)/$(DEV)} NEAP_CHAOS_KILLS=$(NEAP_CHAOS_KILLS) NEAP_LOAD_SECONDS=$(NEAP_LOAD_SECONDS) \
 	  ../.venv-test/sdk/bin/python -m pytest -s chaos
 
+mutants: setup ## which of 300 small changes to decide, apply and plan the tests notice (an hour)
+	cargo run --locked -p neap-mutants -- run --sample 300 --seed 1
+
 lint: setup ## formatting and clippy, warnings are errors
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	@for script in scripts/*.sh .ci/run; do bash -n "$$script"; done
+	@for script in scripts/*.sh bench/*.sh bench/peers/*.sh .ci/run; do bash -n "$$script"; done
 
 bench: build ## the figures of README, beside the bare process-spawn rate of this machine
 	NEAP_BIN=$(CURDIR)/$(RELEASE) bench/run.sh
+
+bench-peers: build ## the same beside HyperQueue, Slurm, Ray and bare spawns, in one run (a quarter of an hour)
+	NEAP_BIN=$(CURDIR)/$(RELEASE) bench/peers/run.sh
 
 setup:
 	@scripts/setup.sh build

@@ -18,12 +18,15 @@ if [[ ! -x $neap ]]; then
 fi
 mkdir -p "$results"
 
-# measure NAME ARGUMENTS...
-measure() {
+# measure NAME ARGUMENTS...: a server of its own on the disk that is measured.
+measure() { alone "$@" "${scratch[@]}"; }
+
+# alone NAME ARGUMENTS...: no server.
+alone() {
   local name=$1
   shift
   echo "== neap bench $*"
-  "$neap" bench "$@" "${scratch[@]}" --save "$results/$name.json" --only-show-errors
+  "$neap" bench "$@" --save "$results/$name.json" --only-show-errors
   echo
 }
 
@@ -32,5 +35,12 @@ measure noop-full noop --jobs 2000 --nodes 1 --cpus "$cpus" --isolation full
 measure latency latency --jobs 200
 measure cold cold --jobs 30
 measure submit submit --jobs 5000 --clients 1,8,64
+measure recovery-10k recovery --events 10000 --rounds 5
+measure recovery-100k recovery --events 100000 --rounds 5
 measure recovery recovery --events 1000000 --rounds 5
+measure footprint footprint --agents 1000,10000
+alone planner planner
+alone kueue-baseline kueue --shape baseline
+alone kueue-large-scale kueue --shape large-scale
+alone trace trace
 echo "figures as JSON: $results/"

@@ -273,7 +273,7 @@ def peers(found: dict):
             bars(
                 {
                     "title": "No-op jobs a second, a process for each",
-                    "subtitle": f"median and range of {found['rounds']} rounds; {setup}",
+                    "subtitle": f"median and range of {found['rounds']} rounds; {setup}{durable(rated)}",
                     "unit": "jobs/s",
                     "rows": [row(each, rate["median"], rate["min"], rate["max"]) for each, rate in rates],
                 }
@@ -301,6 +301,11 @@ def peers(found: dict):
                     }
                 ),
             )
+
+
+def durable(rows: list[dict]) -> str:
+    systems = sorted({row["system"] for row in rows if row["durable"] == "yes"})
+    return f"; durable when acknowledged: {', '.join(systems)}" if systems else ""
 
 
 def planner(found: dict):

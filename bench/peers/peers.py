@@ -40,6 +40,7 @@ TITLES = {
 QUICK_DIVISOR = 10
 WIDTH = 118
 WATCH_S = 0.5
+BUSY_SHARE_MAX = 0.1
 
 
 @dataclass
@@ -170,6 +171,8 @@ class Run:
 
     def measure_row(self, benchmark: str, row: Row) -> None:
         self.busy_before.append(busy_share())
+        if self.busy_before[-1] > BUSY_SHARE_MAX:
+            say(f"the machine is {table.percent(self.busy_before[-1])} busy with other things; figures will be poor")
         try:
             row.peer.start(row.setting, self.arguments.slots)
             if benchmark == "noop":
@@ -196,9 +199,8 @@ class Run:
 
     def tell(self) -> None:
         found = self.figures()
-        print(
-            f"\nNeap beside its peers: {count(self.arguments.rounds, 'round')}, one node with {count(self.arguments.slots, 'slot')}"
-        )
+        rounds, slots = count(self.arguments.rounds, "round"), count(self.arguments.slots, "slot")
+        print(f"\nNeap beside its peers: {rounds}, one node with {slots}")
         print("machine:  " + machine_sentence(found["machine"]))
         print(f"          {table.percent(found['busy_before'])} busy with other things before a measurement, at most")
         print("versions: " + ", ".join(f"{name} {version}" for name, version in self.versions.items() if version))

@@ -2,7 +2,7 @@
 # Neap beside HyperQueue, Slurm, Ray and bare spawns, on this machine: installs what is missing, measures everything in
 # one run, prints a table per benchmark and writes bench/results/peers.json; bench/chart.py draws it.
 #
-#   bench/peers/run.sh                  everything, about a quarter of an hour
+#   bench/peers/run.sh                  everything, ten to fifteen minutes
 #   bench/peers/run.sh --quick          does everything work?
 #   bench/peers/run.sh --help           more
 #

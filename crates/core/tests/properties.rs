@@ -18,7 +18,7 @@ use proptest::prelude::*;
 const DOCUMENT: DocHash = DocHash([0; 32]);
 
 /// What the random world does next. Small numbers choose among what exists.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Step {
     PutCluster { which: u8, min: u8, max: u8, idle_s: u8 },
     DeleteCluster { which: u8 },
@@ -107,14 +107,14 @@ impl World {
         let mut twin = Draft::new(draft.state.clone());
         let before = draft.events.len();
         plan_into(&mut draft, &mut self.dirty, self.now);
-        for event in draft.events[before..].to_vec() {
+        for event in draft.events[before..].iter().cloned() {
             twin.emit(self.now, event);
             self.observe(&twin);
         }
         assert_eq!(twin.state, draft.state, "applying the events again gives the same state");
         self.state = draft.state;
-        expect_none(invariants::check(&self.state));
-        expect_none(self.history.against(&self.state));
+        expect_none(&invariants::check(&self.state));
+        expect_none(&self.history.against(&self.state));
         if self.dirty.is_clean() {
             let again = plan(
                 &self.state,
@@ -127,8 +127,8 @@ impl World {
 
     fn observe(&mut self, draft: &Draft) {
         let event = draft.events.last().expect("an event was emitted");
-        expect_none(self.history.observe(event, &draft.state));
-        expect_none(invariants::check_unplanned(&draft.state));
+        expect_none(&self.history.observe(event, &draft.state));
+        expect_none(&invariants::check_unplanned(&draft.state));
     }
 
     fn node(&self, pick: u8) -> Option<NodeId> {
@@ -280,7 +280,7 @@ fn attempt_news(pick: u8) -> AttemptNews {
 }
 
 #[track_caller]
-fn expect_none(violations: Vec<Violation>) {
+fn expect_none(violations: &[Violation]) {
     assert!(
         violations.is_empty(),
         "{}",

@@ -1,0 +1,145 @@
+//! What the end of an attempt means for its job.
+
+use neap_core::decide::outcome_of_exit;
+use neap_core::job::{
+    Attempt, Cancel, Class, Exit, Job, JobState, Need, Outcome, Phase, Status, Stop, StopReason,
+};
+use neap_core::limits::{ATTEMPTS_LOST_MAX, ATTEMPTS_UNPREPARED_MAX};
+use neap_core::{JobId, Millis, NodeId};
+
+use crate::world::{CPU, DOCUMENT, WORKSPACE};
+
+/// A job whose first attempt runs.
+fn running() -> Job {
+    Job {
+        id: JobId(1),
+        workspace: WORKSPACE,
+        cluster: CPU,
+        name: "train".into(),
+        document: DOCUMENT,
+        owner: "me".into(),
+        submitted: Millis(0),
+        priority: 1,
+        need: Need::Whole,
+        timeout_ms: Some(7_000),
+        attempts_made: 1,
+        attempts_lost: 0,
+        attempts_unprepared: 0,
+        state: JobState::Active(Attempt {
+            number: 1,
+            node: NodeId(1),
+            phase: Phase::Running,
+            since: Millis(0),
+            last_report: 1,
+            stop: None,
+            run_deadline: None,
+        }),
+        cancel: None,
+    }
+}
+
+fn stopped(why: StopReason) -> Job {
+    let mut job = running();
+    if let JobState::Active(attempt) = &mut job.state {
+        attempt.stop = Some(Stop { why, deadline: Millis(9) });
+    }
+    job
+}
+
+/// Status, class and code; `(lost, unprepared)` if it goes back to the queue.
+type Verdict = Result<(Status, Option<(Class, String)>), (bool, bool)>;
+
+fn verdict(job: &Job, exit: &Exit) -> Verdict {
+    outcome_of_exit(job, exit)
+        .map(|Outcome { status, failure }| (status, failure.map(|f| (f.class, f.code.to_string()))))
+        .map_err(|requeue| (requeue.lost, requeue.unprepared))
+}
+
+fn failure(job: &Job, exit: &Exit) -> neap_core::job::Failure {
+    outcome_of_exit(job, exit).unwrap().failure.unwrap()
+}
+
+fn prepare_failed(class: Class) -> Exit {
+    Exit::PrepareFailed { class, message: "no".into() }
+}
+
+#[test]
+fn each_exit_has_its_meaning() {
+    let failed = |class, code: &str| Ok((Status::Failed, Some((class, code.to_owned()))));
+    let finalize_failed = Exit::FinalizeFailed { message: "no".into() };
+    for (exit, expect) in [
+        (Exit::Success, Ok((Status::Completed, None))),
+        (Exit::Code { code: 1 }, failed(Class::UserCode, "UserError")),
+        (Exit::Signal { signal: 11 }, failed(Class::UserCode, "UserError")),
+        (Exit::OutOfMemory { limit_mb: 64 }, failed(Class::UserCode, "OutOfMemory")),
+        (Exit::Timeout, Ok((Status::Canceled, Some((Class::UserCode, "JobTimedOut".to_owned()))))),
+        (Exit::Stopped, Err((true, false))),
+        (Exit::LeaseLost, Err((true, false))),
+        (prepare_failed(Class::System), Err((false, true))),
+        (prepare_failed(Class::InputData), failed(Class::InputData, "PrepareFailed")),
+        (prepare_failed(Class::Environment), failed(Class::Environment, "PrepareFailed")),
+        (finalize_failed, failed(Class::System, "OutputsNotStored")),
+    ] {
+        assert_eq!(verdict(&running(), &exit), expect, "{exit:?}");
+    }
+}
+
+#[test]
+fn why_an_attempt_was_stopped_says_more_than_how_it_ended() {
+    let timed_out = Ok((Status::Canceled, Some((Class::UserCode, "JobTimedOut".to_owned()))));
+    for exit in [Exit::Stopped, Exit::Code { code: 143 }, Exit::Signal { signal: 15 }, Exit::LeaseLost] {
+        assert_eq!(verdict(&stopped(StopReason::Timeout), &exit), timed_out, "{exit:?}");
+        let back = outcome_of_exit(&stopped(StopReason::Draining), &exit).unwrap_err();
+        assert_eq!((back.lost, back.unprepared), (false, false), "{exit:?}: a stopped server costs no try");
+        assert!(back.reason.contains("the server was stopped"), "{}", back.reason);
+    }
+    for why in [StopReason::Timeout, StopReason::Draining] {
+        let done = verdict(&stopped(why), &Exit::Success);
+        assert_eq!(done, Ok((Status::Completed, None)), "it was done before it could be stopped");
+    }
+    let mut unwanted = running();
+    unwanted.cancel = Some(Cancel { at: Millis(1), reason: "not wanted".into() });
+    for exit in [Exit::Success, Exit::Code { code: 1 }, Exit::LeaseLost] {
+        let outcome = outcome_of_exit(&unwanted, &exit).unwrap();
+        assert_eq!(outcome.status, Status::Canceled, "{exit:?}");
+        assert_eq!(&*outcome.failure.unwrap().message, "not wanted");
+    }
+}
+
+#[test]
+fn tries_that_the_job_did_not_spoil_are_many_but_not_endless() {
+    let mut job = running();
+    for exit in [Exit::Stopped, Exit::LeaseLost] {
+        job.attempts_lost = ATTEMPTS_LOST_MAX - 2;
+        assert_eq!(verdict(&job, &exit), Err((true, false)));
+        job.attempts_lost = ATTEMPTS_LOST_MAX - 1;
+        let failure = failure(&job, &exit);
+        assert_eq!((failure.class, &*failure.code), (Class::System, "NodesLost"));
+        assert!(failure.message.starts_with(&format!("{ATTEMPTS_LOST_MAX} attempts")), "{}", failure.message);
+    }
+    let exit = prepare_failed(Class::System);
+    job.attempts_unprepared = ATTEMPTS_UNPREPARED_MAX - 2;
+    assert_eq!(verdict(&job, &exit), Err((false, true)));
+    job.attempts_unprepared = ATTEMPTS_UNPREPARED_MAX - 1;
+    assert_eq!(&*failure(&job, &exit).code, "PrepareFailed");
+}
+
+#[test]
+fn a_failure_says_what_happened_and_what_to_do() {
+    for (exit, message, next) in [
+        (Exit::Code { code: 3 }, "exit code 3", "std_log.txt"),
+        (Exit::Code { code: 126 }, "exit code 126", "cannot be executed"),
+        (Exit::Code { code: 127 }, "exit code 127", "was not found"),
+        (Exit::Signal { signal: 9 }, "signal 9 (SIGKILL)", "std_log.txt"),
+        (Exit::Signal { signal: 11 }, "signal 11 (SIGSEGV)", "std_log.txt"),
+        (Exit::Signal { signal: 31 }, "signal 31 (see signal(7))", "std_log.txt"),
+        (Exit::OutOfMemory { limit_mb: 64 }, "64 MB", "memory_gb"),
+        (Exit::Timeout, "limits.timeout of 7 seconds", "limits.timeout"),
+        (prepare_failed(Class::InputData), "no", "input"),
+        (prepare_failed(Class::Environment), "no", "environment"),
+    ] {
+        let failure = failure(&running(), &exit);
+        assert!(failure.message.contains(message), "{exit:?}: {}", failure.message);
+        assert!(failure.next_step.contains(next), "{exit:?}: {}", failure.next_step);
+    }
+}

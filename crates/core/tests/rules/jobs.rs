@@ -1,0 +1,215 @@
+//! Submitting, editing, cancelling and deleting jobs.
+
+use std::sync::Arc;
+
+use neap_core::cluster::QueueKey;
+use neap_core::command::{PutCluster, SubmitJob};
+use neap_core::event::{
+    AttemptStopRequested, JobCancelRequested, JobDeleted, JobEnded, JobSubmitted, JobUpdated,
+};
+use neap_core::job::{Class, Exit, Need, Outcome, Status, StopReason};
+use neap_core::limits::QUEUE_LENGTH_MAX;
+use neap_core::{Capacity, Code, Command, Event, JobId, Problem, WorkspaceId};
+
+use crate::world::{
+    CPU, DOCUMENT, NOMINAL, OTHER_DOCUMENT, QUARTER, WORKSPACE, World, cancel, cluster, job, settings, share,
+};
+
+fn submit(change: impl FnOnce(&mut SubmitJob)) -> Command {
+    let mut job = job("train");
+    change(&mut job);
+    Command::SubmitJob(job)
+}
+
+#[test]
+fn a_job_is_taken_as_it_was_asked_for() {
+    let world = World::with_cluster(0, 1);
+    let submitted = JobSubmitted {
+        id: JobId(1),
+        workspace: WORKSPACE,
+        cluster: CPU,
+        name: "train".into(),
+        owner: "me".into(),
+        priority: 1,
+        need: Need::Whole,
+        timeout_ms: Some(7_000),
+        document: DOCUMENT,
+        meta: OTHER_DOCUMENT,
+    };
+    let command = submit(|job| {
+        job.cluster = "CPU".into();
+        job.timeout_ms = Some(7_000);
+    });
+    assert_eq!(world.ask(command), Ok(vec![submitted.into()]));
+}
+
+#[test]
+fn every_problem_of_a_job_is_told_at_once() {
+    let world = World::with_cluster(0, 1);
+    for (command, expect) in [
+        (submit(|job| job.workspace = WorkspaceId(9)), vec![Code::ParentResourceNotFound]),
+        (submit(|job| job.name = "a/b".into()), vec![Code::InvalidResourceName]),
+        (submit(|job| job.cluster = "gpu".into()), vec![Code::ComputeNotFound]),
+        (
+            submit(|job| {
+                job.problems = vec![Problem::new(Code::CodeNotFound, "no such code")];
+                job.name = "a/b".into();
+                job.need = Need::Share(Capacity { cpus_milli: 1, ..NOMINAL.plus(NOMINAL) });
+            }),
+            vec![Code::CodeNotFound, Code::InvalidResourceName, Code::BadArgument, Code::ResourceTooLarge],
+        ),
+    ] {
+        assert_eq!(world.refused(command), expect);
+    }
+}
+
+#[test]
+fn a_name_is_used_once_also_by_a_job_that_has_ended() {
+    let mut world = World::with_cluster(0, 1);
+    let job = world.submit("train");
+    assert_eq!(world.refused(submit(|_| {})), [Code::JobNameTaken]);
+    world.tell(cancel(job));
+    assert!(world.state.jobs.is_empty());
+    assert_eq!(world.refused(submit(|_| {})), [Code::JobNameTaken]);
+    assert!(world.ask(submit(|job| job.name = "again".into())).is_ok());
+}
+
+#[test]
+fn a_cluster_that_is_going_and_a_server_that_stops_take_no_jobs() {
+    let mut world = World::with_cluster(1, 1);
+    let mut stopping = world.clone();
+    world.tell(Command::DeleteCluster { cluster: CPU, reason: "asked".into() });
+    assert_eq!(world.refused(submit(|_| {})), [Code::ComputeNotFound]);
+    stopping.tell(Command::Drain { deadline: stopping.now.plus(1_000) });
+    assert_eq!(stopping.refused(submit(|_| {})), [Code::ServerIsStopping]);
+}
+
+#[test]
+fn a_share_is_no_less_than_the_least_and_no_more_than_a_node() {
+    let world = World::with_cluster(0, 1);
+    let asks = |share: Capacity| submit(|job| job.need = Need::Share(share));
+    let least = Capacity { cpus_milli: 10, memory_mb: 0, gpus: 0 };
+    for share in [least, QUARTER, NOMINAL] {
+        assert!(world.ask(asks(share)).is_ok(), "{share}");
+    }
+    for (share, expect) in [
+        (Capacity { cpus_milli: 9, ..least }, Code::BadArgument),
+        (Capacity { cpus_milli: NOMINAL.cpus_milli + 1, ..NOMINAL }, Code::ResourceTooLarge),
+        (Capacity { memory_mb: NOMINAL.memory_mb + 1, ..NOMINAL }, Code::ResourceTooLarge),
+        (Capacity { gpus: 1, ..NOMINAL }, Code::ResourceTooLarge),
+    ] {
+        assert_eq!(world.refused(asks(share)), [expect], "{share}");
+    }
+}
+
+#[test]
+fn a_gpu_that_is_asked_for_is_truly_there() {
+    let machine = |gpus| {
+        let mut world = World::with(settings(|s| s.provider.machine = Some(Capacity { gpus, ..NOMINAL })));
+        let size = neap_core::catalogue::sizes().find(|size| size.gpus == 2).unwrap();
+        world.tell(Command::PutCluster(PutCluster { size: Some(size.name.into()), ..cluster("cpu") }));
+        world
+    };
+    let whole = || submit(|_| {});
+    let gpus = |gpus| submit(move |job| job.need = Need::Share(Capacity { gpus, ..QUARTER }));
+    assert_eq!(machine(0).refused(whole()), [Code::GpuNotAvailable]);
+    assert_eq!(machine(1).refused(whole()), [Code::GpuNotAvailable], "a whole node has two");
+    assert!(machine(2).ask(whole()).is_ok());
+    assert_eq!(machine(0).refused(gpus(1)), [Code::GpuNotAvailable]);
+    assert!(machine(1).ask(gpus(1)).is_ok());
+    assert!(machine(0).ask(gpus(0)).is_ok(), "a share without one");
+    let mut cloud = machine(2);
+    let settings = settings(|s| s.provider.machine = None);
+    cloud.tell(Command::Start { release: "test".into(), settings });
+    assert!(cloud.ask(gpus(2)).is_ok(), "where each node is a machine of its own, its size is believed");
+}
+
+#[test]
+fn a_queue_has_an_end() {
+    let mut world = World::with_cluster(0, 1);
+    for (waiting, expect) in [(QUEUE_LENGTH_MAX - 1, None), (QUEUE_LENGTH_MAX, Some(Code::LimitReached))] {
+        let cpu = Arc::make_mut(world.state.clusters.get_mut(&CPU).unwrap());
+        cpu.queue = (0..waiting as u64).map(|id| QueueKey { behind: 0, job: JobId(id) }).collect();
+        let refusal = world.ask(submit(|_| {})).err();
+        assert_eq!(refusal.map(|refusal| refusal.code()), expect, "{waiting} jobs wait");
+    }
+}
+
+#[test]
+fn only_a_job_that_was_submitted_can_be_edited() {
+    let mut world = World::with_cluster(0, 1);
+    let update = |job| Command::UpdateJob { job, meta: DOCUMENT, archived: true };
+    let job = world.submit("train");
+    for unknown in [JobId(0), JobId(2), JobId(3)] {
+        assert_eq!(world.refused(update(unknown)), [Code::ResourceNotFound]);
+        assert_eq!(world.refused(cancel(unknown)), [Code::ResourceNotFound]);
+        assert_eq!(world.refused(Command::DeleteJob { job: unknown }), [Code::ResourceNotFound]);
+    }
+    let updated = JobUpdated { id: job, meta: DOCUMENT, archived: true };
+    assert_eq!(world.ask(update(job)), Ok(vec![updated.into()]));
+}
+
+#[test]
+fn a_waiting_job_is_cancelled_at_once() {
+    let mut world = World::with_cluster(0, 0);
+    let job = world.submit("train");
+    let answer = world.ask(cancel(job)).unwrap();
+    let [Event::JobCancelRequested(asked), Event::JobEnded(ended)] = &answer[..] else {
+        panic!("{answer:?}")
+    };
+    assert_eq!(*asked, JobCancelRequested { id: job, reason: "not wanted".into() });
+    assert_eq!((ended.id, ended.attempt, &ended.exit), (job, None, &None));
+    let failure = ended.outcome.failure.as_ref().unwrap();
+    assert_eq!(ended.outcome.status, Status::Canceled);
+    assert_eq!(
+        (failure.class, &*failure.code, &*failure.message),
+        (Class::UserCode, "JobCanceled", "not wanted")
+    );
+    world.tell(cancel(job));
+    assert_eq!(world.refused(cancel(job)), [Code::JobAlreadyFinal]);
+}
+
+#[test]
+fn a_running_job_is_cancelled_through_its_node_once() {
+    let mut world = World::with_cluster(0, 1);
+    let job = world.submit("train");
+    world.ready(1);
+    let grace = world.state.settings.stop_grace_ms;
+    assert_eq!(
+        world.ask(cancel(job)),
+        Ok(vec![
+            JobCancelRequested { id: job, reason: "not wanted".into() }.into(),
+            AttemptStopRequested {
+                id: job,
+                attempt: 1,
+                why: StopReason::Cancel,
+                // The grace, as long again for the word to come back, and some.
+                deadline: world.now.plus(2 * grace + 5_000),
+            }
+            .into(),
+        ])
+    );
+    world.tell(cancel(job));
+    assert_eq!(world.job(job).status(), Status::CancelRequested);
+    assert_eq!(world.job(job).cancel.as_ref().map(|c| (c.at, &*c.reason)), Some((world.now, "not wanted")));
+    assert_eq!(world.ask(cancel(job)), Ok(vec![]), "it was asked for already");
+    let events = world.end(job, Exit::Success);
+    let ended = events.iter().find_map(|event| match event {
+        Event::JobEnded(JobEnded { outcome: Outcome { status, .. }, .. }) => Some(*status),
+        _ => None,
+    });
+    assert_eq!(ended, Some(Status::Canceled), "whatever its last word was");
+}
+
+#[test]
+fn a_job_is_deleted_after_its_end() {
+    let mut world = World::with_cluster(0, 1);
+    let job = world.submit_job(share("train", QUARTER));
+    let delete = || Command::DeleteJob { job };
+    assert_eq!(world.refused(delete()), [Code::JobNotFinal]);
+    world.tell(cancel(job));
+    assert_eq!(world.ask(delete()), Ok(vec![JobDeleted { id: job }.into()]));
+    let used = world.state.clone();
+    world.tell(delete());
+    assert_eq!(world.state.job_names, used.job_names, "its name stays used");
+}

@@ -1,0 +1,14 @@
+//! The rules of the core in words, each with the smallest world that shows it: what may happen (`decide`), what has
+//! happened (`apply`), what should happen next (`plan`). What holds in every world is in `properties.rs`.
+
+mod clusters;
+mod deadlines;
+mod exits;
+mod jobs;
+mod places;
+mod placing;
+mod records;
+mod reports;
+mod retiring;
+mod scaling;
+mod world;

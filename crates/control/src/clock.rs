@@ -28,15 +28,6 @@ pub fn wall_ns() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Lets others go first.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "only the writer's own thread is held up, for less than a commit takes"
-)]
-pub fn pause_us(us: u64) {
-    std::thread::sleep(std::time::Duration::from_micros(us));
-}
-
 /// How long something took.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch(std::time::Instant);

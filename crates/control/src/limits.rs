@@ -2,11 +2,6 @@
 
 /// Inputs that share one commit.
 pub const BATCH_INPUTS_MAX: usize = 2_048;
-/// A writer that has just committed waits this long for more to come in before it commits again: under load fewer,
-/// larger commits; one command at a time never waits.
-pub const LINGER_US: u64 = 400;
-/// A commit this long ago is no longer "just".
-pub const BUSY_US: u64 = 1_500;
 /// How long a node certificate lasts; the agent renews when two thirds of it have passed.
 pub const NODE_CERTIFICATE_S: i64 = 24 * 3600;
 /// A join token is for a node that is being made now.

@@ -96,7 +96,7 @@ pub async fn start(opened: Opened, parts: ControlParts) -> Result<Control, Start
     let machine = Machine::new(opened.state);
     // After a restart every lease counts as granted now.
     sessions.roster().grant_all(machine.state(), clock::steady());
-    let writer = Writer { machine, ledger: opened.ledger, messages, inner, effects, committed: None };
+    let writer = Writer { machine, ledger: opened.ledger, messages, inner, effects };
     let writer = std::thread::Builder::new()
         .name("neap-writer".into())
         .spawn(move || writer.run())

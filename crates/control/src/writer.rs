@@ -33,8 +33,6 @@ pub(crate) struct Writer {
     pub messages: Receiver<Message>,
     pub inner: Arc<Inner>,
     pub effects: UnboundedSender<Vec<Effect>>,
-    /// Since the last commit.
-    pub committed: Option<Stopwatch>,
 }
 
 impl Writer {
@@ -66,9 +64,6 @@ impl Writer {
                 Err(_) => return (inputs, Some(std::sync::mpsc::channel().0)),
             },
         };
-        if first.is_some() && self.committed.is_some_and(|watch| watch.elapsed_us() < limits::BUSY_US) {
-            clock::pause_us(limits::LINGER_US);
-        }
         let mut next = first;
         while let Some(message) = next {
             match message {
@@ -97,7 +92,6 @@ impl Writer {
         match self.ledger.append(step.now, &step.batch) {
             Ok(head) => {
                 let took_us = watch.elapsed_us();
-                self.committed = Some(Stopwatch::start());
                 neap_crash::point("after-commit-before-publish");
                 let before = self.machine.state().clone();
                 let entries = std::mem::take(&mut step.batch.entries);

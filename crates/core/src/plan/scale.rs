@@ -16,10 +16,28 @@ use crate::state::State;
 use crate::units::{Capacity, Millis};
 
 pub fn scale(draft: &mut Draft, id: ClusterId, now: Millis) {
-    let Some(cluster) = draft.state.clusters.get(&id).cloned() else { return };
-    let demand = demand(&draft.state, &cluster);
-    let desired = demand.clamp(cluster.scale.min, cluster.scale.max);
+    let Some(cluster) = draft.state.clusters.get(&id) else { return };
+    let demand = demand(&draft.state, cluster);
+    // A node that was let go may have made room for another, and one that comes may let another go.
+    let cuts = loop {
+        let events_before = draft.events.len();
+        let cuts = step(draft, id, demand, now);
+        if draft.events.len() == events_before {
+            break cuts;
+        }
+    };
+    let Some(after) = draft.state.clusters.get(&id) else { return };
+    let target = after.live.min(after.scale.max);
+    if after.target != target || after.cuts != cuts {
+        draft.emit(now, ClusterTarget { id, target, demand, cuts });
+    }
+}
+
+/// Asks for what is missing and lets go of what is too much; says what kept it from asking for more.
+fn step(draft: &mut Draft, id: ClusterId, demand: u32, now: Millis) -> Vec<Cut> {
     let mut cuts = Vec::new();
+    let Some(cluster) = draft.state.clusters.get(&id).cloned() else { return cuts };
+    let desired = demand.clamp(cluster.scale.min, cluster.scale.max);
     if demand > cluster.scale.max {
         cuts.push(Cut::Maximum { wanted: demand, max: cluster.scale.max });
     }
@@ -35,12 +53,7 @@ pub fn scale(draft: &mut Draft, id: ClusterId, now: Millis) {
         grow(draft, &cluster, gap, now, &mut cuts);
     }
     shrink(draft, id, desired, now);
-
-    let Some(after) = draft.state.clusters.get(&id) else { return };
-    let target = after.live.min(after.scale.max);
-    if after.target != target || after.cuts != cuts {
-        draft.emit(now, ClusterTarget { id, target, demand, cuts });
-    }
+    cuts
 }
 
 /// Nodes needed by running and waiting work; counted no further than one above the maximum.

@@ -8,7 +8,7 @@ use neap_core::limits::PLAN_EVENTS_MAX;
 use neap_core::node::NodeState;
 use neap_core::{ClusterId, Command, Event, Millis, WorkspaceId};
 
-use crate::world::{CPU, WORKSPACE, World, cluster, job, kinds, put_workspace};
+use crate::world::{CPU, WORKSPACE, World, cluster, job, kinds, put_workspace, settings};
 
 fn delete_cluster() -> Command {
     Command::DeleteCluster { cluster: CPU, reason: "asked".into() }
@@ -73,7 +73,12 @@ fn a_deletion_leaves_no_timer_and_no_wish_for_room() {
     assert_eq!(kinds(&world.gone(1)), ["node.gone", "cluster.deleted"]);
     assert!(world.state.timers.is_empty(), "{:?}", world.state.timers);
     assert_eq!(world.wake_at, None);
-    assert!(world.state.waiting_for_room.is_empty());
+
+    let mut world = World::with(settings(|s| s.provider.nodes_max = 0));
+    world.scale(1, 1);
+    assert!(world.state.waiting_for_room.contains(&CPU));
+    world.tell(delete_cluster());
+    assert!(world.state.clusters.is_empty() && world.state.waiting_for_room.is_empty());
 }
 
 #[test]

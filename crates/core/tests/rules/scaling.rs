@@ -4,6 +4,7 @@ use neap_core::cluster::Cut;
 use neap_core::command::{PutCluster, Report};
 use neap_core::event::{ClusterTarget, NodeLeaving, NodeRequested};
 use neap_core::job::Exit;
+use neap_core::limits::PLAN_EVENTS_MAX;
 use neap_core::node::NodeState;
 use neap_core::{Capacity, ClusterId, Code, Command, Event, NodeId};
 
@@ -204,6 +205,63 @@ fn of_too_many_the_unheard_go_first_and_those_who_serve_stay() {
 }
 
 #[test]
+fn when_the_maximum_is_lowered_the_unheard_go_before_those_who_serve() {
+    let mut world = World::with_cluster(2, 2);
+    world.ready(1);
+    world.ready(2);
+    world.report(Report::NodeSilent { node: NodeId(2) });
+    assert_eq!(leaving(&world.scale(0, 1)), [(2, "max_instances was lowered to 1".into())]);
+}
+
+/// Two nodes are wanted; one was asked for in place of the first that fell silent, and then the second fell silent.
+fn two_unheard(nodes_max: u32) -> World {
+    let mut world = World::with(settings(|s| s.provider.nodes_max = nodes_max));
+    world.scale(2, 3);
+    world.ready(1);
+    world.ready(2);
+    world.report(Report::NodeSilent { node: NodeId(1) });
+    world.report(Report::NodeSilent { node: NodeId(2) });
+    assert_eq!((world.cpu().live, world.cpu().unheard), (3, 2), "at the maximum");
+    world
+}
+
+#[test]
+fn where_an_unheard_node_goes_another_takes_its_place_at_once() {
+    let mut world = two_unheard(9);
+    let events = world.wait(10_000);
+    let idle = String::from("idle for 10 s");
+    assert_eq!(leaving(&events), [(1, idle.clone()), (2, idle)]);
+    assert_eq!(requested(&events), 1, "not only when they are gone");
+}
+
+#[test]
+fn an_unheard_node_stays_while_nothing_can_take_its_place() {
+    let mut world = two_unheard(3);
+    let events = world.wait(10_000);
+    assert_eq!(leaving(&events), [(1, "idle for 10 s".into())], "one is too many, not two");
+    assert_eq!(requested(&events), 0);
+    assert_eq!(world.cpu().cuts, vec![Cut::ProviderNodes { in_use: 3, max: 3 }]);
+    assert_eq!(requested(&world.gone(1)), 1);
+}
+
+#[test]
+fn those_who_serve_do_not_go_for_the_sake_of_one_that_is_unheard() {
+    let mut world = World::with_cluster(4, 4);
+    for node in 1..=3 {
+        world.ready(node);
+    }
+    world.wait(60_000 - 1);
+    world.ready(4);
+    world.report(Report::NodeSilent { node: NodeId(4) });
+    let events = world.scale(2, 4);
+    assert_eq!(
+        leaving(&events),
+        [(1, "idle for 59 s".into())],
+        "two are wanted, and the fourth serves nobody"
+    );
+}
+
+#[test]
 fn the_provider_makes_only_so_many_nodes_for_all_clusters_together() {
     let mut world = World::with(settings(|s| s.provider.nodes_max = 2));
     let events = world.scale(0, 4);
@@ -260,20 +318,39 @@ fn after_a_failed_start_nothing_is_asked_for_until_it_may_be() {
     assert!(world.job(job).attempt().is_none());
 }
 
+/// As many idle nodes as one plan may have events, and `more`.
+fn many_idle(more: usize) -> (World, Vec<Command>) {
+    let mut world = World::with(settings(|s| s.provider.nodes_max = 10_000));
+    world.scale(0, 9_000);
+    let nodes = PLAN_EVENTS_MAX + more;
+    submit_many(&mut world, nodes);
+    assert_eq!(world.state.nodes.len(), nodes, "a gap is asked for whole");
+    let ready = (1..=nodes as u64).map(|node| Command::Report(crate::world::ready(NodeId(node))));
+    (world, ready.collect())
+}
+
 #[test]
 fn a_plan_is_bounded_and_what_is_left_is_done_next() {
-    let mut world = World::with(settings(|s| s.provider.nodes_max = 10_000));
-    world.scale(0, 5_000);
-    submit_many(&mut world, 4_500);
-    assert_eq!(world.state.nodes.len(), 4_500, "a gap is asked for whole");
-    let ready: Vec<Command> =
-        (1..=4_500).map(|node| Command::Report(crate::world::ready(NodeId(node)))).collect();
-    let planned = world.batch(ready).len() - 4_500;
-    assert_eq!(planned, neap_core::limits::PLAN_EVENTS_MAX);
+    let (mut world, mut commands) = many_idle(100);
+    commands.push(Command::SubmitJob(job("late")));
+    let given = commands.len();
+    let events = world.batch(commands);
+    assert_eq!(kinds(&events[given..]), vec!["job.placed"; PLAN_EVENTS_MAX]);
     assert_eq!(world.wake_at, Some(world.now), "at once");
-    let events = world.wait(1);
-    assert_eq!(kinds(&events), vec!["job.placed"; 4_500 - planned]);
+    let mut expect = vec!["job.placed"; 100];
+    expect.extend(["node.requested", "cluster.target"]);
+    assert_eq!(kinds(&world.wait(1)), expect, "what is there is used before more is asked for");
     assert_ne!(world.wake_at, Some(world.now));
+}
+
+#[test]
+fn a_cluster_waits_for_the_next_plan_when_another_has_filled_this_one() {
+    let (mut world, mut commands) = many_idle(0);
+    commands.push(Command::PutCluster(PutCluster { min: Some(1), ..cluster("other") }));
+    let given = commands.len();
+    assert_eq!(world.batch(commands).len() - given, PLAN_EVENTS_MAX);
+    assert_eq!(world.wake_at, Some(world.now));
+    assert_eq!(kinds(&world.wait(1)), ["node.requested", "cluster.target"]);
 }
 
 #[test]

@@ -1,14 +1,16 @@
 //! Growing a blob at its end, for logs. Appends are not forced to disk one by one: whoever appends
 //! keeps the bytes until it is sure, and sends them again.
+//!
+//! A blob that begins with an append is packed with others while it is small, and gets a file of its own
+//! when it outgrows that. One that has a file keeps growing there.
 
 use std::fs::{File, OpenOptions};
-use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::MutexGuard;
 
 use crate::properties::OPEN_FLAGS;
-use crate::store::refuse_links;
+use crate::store::is_folder;
 use crate::{BlobAddress, Error, Result, Store};
 
 /// A blob in the hands of one who adds to it: nobody else writes to it meanwhile.
@@ -16,10 +18,17 @@ pub(crate) struct Growing<'a> {
     store: &'a Store,
     address: &'a BlobAddress,
     path: PathBuf,
-    /// There is none before the first byte.
-    file: Option<File>,
+    bytes: Bytes,
     length: u64,
     _turn: MutexGuard<'a, ()>,
+}
+
+/// Where the bytes so far are.
+enum Bytes {
+    /// There are none yet.
+    Nowhere,
+    Packed,
+    File(File),
 }
 
 impl Store {
@@ -38,19 +47,20 @@ impl Store {
     pub(crate) fn grow<'a>(&'a self, address: &'a BlobAddress) -> Result<Growing<'a>> {
         let path = self.blob_path(address)?;
         let turn = self.turn(address);
-        refuse_links(&self.container_path(address.account(), address.container())?, &path)?;
-        let opened = OpenOptions::new().read(true).write(true).custom_flags(OPEN_FLAGS).open(&path);
-        let file = match opened {
-            Ok(file) => Some(file),
-            Err(e) if e.kind() == ErrorKind::NotFound => None,
-            Err(e) if e.raw_os_error() == Some(libc::ELOOP) => return Err(Error::Link { path }),
-            Err(e) => return Err(Error::io("write", &path)(e)),
+        let packed_length = self.packed().length(address)?;
+        let file = self.open_file(address, &path, OpenOptions::new().read(true).write(true))?;
+        let (bytes, length) = match (file, packed_length) {
+            (Some(file), row) => {
+                if row.is_some() {
+                    self.forget_row(address);
+                }
+                let length = file.metadata().map_err(Error::io("read", &path))?.len();
+                (Bytes::File(file), length)
+            }
+            (None, Some(length)) => (Bytes::Packed, length),
+            (None, None) => (Bytes::Nowhere, 0),
         };
-        let length = match &file {
-            Some(file) => file.metadata().map_err(Error::io("read", &path))?.len(),
-            None => 0,
-        };
-        Ok(Growing { store: self, address, path, file, length, _turn: turn })
+        Ok(Growing { store: self, address, path, bytes, length, _turn: turn })
     }
 }
 
@@ -60,10 +70,15 @@ impl Growing<'_> {
     }
 
     pub fn last_byte(&self) -> Result<Option<u8>> {
-        let (Some(file), Some(at)) = (&self.file, self.length.checked_sub(1)) else { return Ok(None) };
-        let mut byte = [0];
-        file.read_exact_at(&mut byte, at).map_err(Error::io("read", &self.path))?;
-        Ok(Some(byte[0]))
+        match (&self.bytes, self.length.checked_sub(1)) {
+            (Bytes::Nowhere, _) | (_, None) => Ok(None),
+            (Bytes::Packed, Some(_)) => self.store.packed().last_byte(self.address),
+            (Bytes::File(file), Some(at)) => {
+                let mut byte = [0];
+                file.read_exact_at(&mut byte, at).map_err(Error::io("read", &self.path))?;
+                Ok(Some(byte[0]))
+            }
+        }
     }
 
     /// As [`Store::append_at`].
@@ -76,22 +91,53 @@ impl Growing<'_> {
         let Some(new) = bytes.get(known..).filter(|new| !new.is_empty()) else {
             return Ok(self.length);
         };
-        let file = match self.file.take() {
-            Some(file) => file,
-            None => self.create()?,
-        };
-        if let Err(e) = file.write_all_at(new, self.length) {
-            // Half of it may be there: away with it, so that the error says the truth.
-            let _ = file.set_len(self.length);
-            return Err(Error::io("append to", &self.path)(e));
-        }
-        self.file = Some(file);
+        self.add(new)?;
         self.length += new.len() as u64;
         self.store.followed().announce(self.address, self.length);
         Ok(self.length)
     }
 
-    fn create(&self) -> Result<File> {
+    fn add(&mut self, new: &[u8]) -> Result<()> {
+        let small = self.length + new.len() as u64 <= self.store.packed_bytes_max();
+        match &self.bytes {
+            Bytes::File(file) => self.write(file, new),
+            Bytes::Packed if small => self.pack(|store| store.packed().grow(self.address, new)),
+            Bytes::Nowhere if small => {
+                let container =
+                    self.store.container_path(self.address.account(), self.address.container())?;
+                self.pack(|store| store.packed().insert(self.address, new, || is_folder(&container)))?;
+                self.bytes = Bytes::Packed;
+                Ok(())
+            }
+            Bytes::Packed => {
+                self.store.move_out(self.address, &self.path, new)?;
+                self.bytes = Bytes::File(self.file()?);
+                Ok(())
+            }
+            Bytes::Nowhere => {
+                let file = self.file()?;
+                self.write(&file, new)?;
+                self.bytes = Bytes::File(file);
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes to the packed blobs. That it does not come about means that the container is gone.
+    fn pack(&self, write: impl FnOnce(&Store) -> Result<bool>) -> Result<()> {
+        if write(self.store)? { Ok(()) } else { Err(Error::no_container(self.address)) }
+    }
+
+    fn write(&self, file: &File, new: &[u8]) -> Result<()> {
+        file.write_all_at(new, self.length).map_err(|e| {
+            // Half of it may be there: away with it, so that the error says the truth.
+            let _ = file.set_len(self.length);
+            Error::io("append to", &self.path)(e)
+        })
+    }
+
+    /// The blob's own file, made if it is not there.
+    fn file(&self) -> Result<File> {
         self.store.in_folder_of(self.address, &self.path, || {
             OpenOptions::new()
                 .read(true)

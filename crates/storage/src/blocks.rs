@@ -47,10 +47,7 @@ impl Store {
     pub fn stage_block(&self, address: &BlobAddress, id: &str, upload: Upload) -> Result<()> {
         let file = block_file(id)?;
         if !self.container_exists(address.account(), address.container())? {
-            return Err(Error::ContainerNotFound {
-                account: address.account().to_owned(),
-                container: address.container().to_owned(),
-            });
+            return Err(Error::no_container(address));
         }
         let folder = self.blocks_folder(address)?;
         make_folders(&folder)?;

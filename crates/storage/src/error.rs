@@ -3,6 +3,10 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use rusqlite::ErrorCode;
+
+use crate::BlobAddress;
+
 /// A storage operation that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -115,12 +119,29 @@ pub enum Error {
 }
 
 impl Error {
+    /// The container of this blob is not there.
+    pub(crate) fn no_container(address: &BlobAddress) -> Self {
+        Self::ContainerNotFound {
+            account: address.account().to_owned(),
+            container: address.container().to_owned(),
+        }
+    }
+
     /// Turns a failure of the system into ours, telling a full disk from the rest.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| match source.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::DiskFull { action, path },
             _ => Self::Io { action, path, source },
+        }
+    }
+
+    /// The same for what SQLite says.
+    pub(crate) fn database(action: &'static str, path: &Path) -> impl FnOnce(rusqlite::Error) -> Self {
+        let path = path.to_owned();
+        move |source| match source.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => Self::DiskFull { action, path },
+            _ => Self::Io { action, path, source: std::io::Error::other(source) },
         }
     }
 }
@@ -139,5 +160,11 @@ mod tests {
         }
         let error = Error::io("write", path)(std::io::Error::from_raw_os_error(5));
         assert!(matches!(error, Error::Io { .. }));
+        // SQLITE_FULL and SQLITE_IOERR.
+        for (code, full) in [(13, true), (10, false)] {
+            let said = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+            let error = Error::database("write", path)(said);
+            assert_eq!(matches!(error, Error::DiskFull { .. }), full, "{error}");
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! Blobs on local folders, with the names, properties and listing order of Azure Blob Storage; the
 //! signed URLs that give access to them; and the one log of a job.
 //!
-//! This crate knows no HTTP and reads no clock. **Its calls block**: they are plain `std::fs` calls,
-//! so an asynchronous caller makes them through `spawn_blocking`. The one thing to await is
+//! This crate knows no HTTP and reads no clock. **Its calls block**: they are plain calls of the
+//! file system and of SQLite, so an asynchronous caller makes them through `spawn_blocking`. The one thing to await is
 //! [`Follower`], which wakes when a blob grows.
 
 mod append;
@@ -13,6 +13,8 @@ pub mod joblog;
 mod limits;
 mod list;
 mod names;
+mod packed;
+mod place;
 mod properties;
 mod range;
 pub mod sas;

@@ -22,6 +22,15 @@ pub const BLOCK_AGE_MS_MAX: i64 = 7 * 86_400 * 1_000;
 pub const METADATA_BYTES_MAX: usize = 8 * 1_024;
 /// Most entries of one page of a listing.
 pub const LIST_RESULTS_MAX: usize = 5_000;
+/// Largest blob that is packed with others; one that grows beyond it gets a file of its own. Each append
+/// writes the packed bytes anew, so this also bounds what an append costs.
+pub const PACKED_BYTES_MAX: u64 = 16 * 1_024;
+/// Packed blobs that are listed or removed in one go; appends wait that long and no longer.
+pub const PACKED_ROWS_AT_ONCE: u16 = 500;
+/// Memory for pages of the packed blobs.
+pub const PACKED_CACHE_KB: u32 = 4 * 1_024;
+/// Pages in the write-ahead log of the packed blobs at which they are carried over into the main file.
+pub const PACKED_CHECKPOINT_PAGES: u32 = 4_000;
 /// Longest unfinished line for which a growing log waits; beyond it, what there is is served.
 pub const LINE_BYTES_MAX: u64 = 1024 * 1024;
 /// Attempts of one job whose place in the log is remembered.

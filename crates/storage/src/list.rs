@@ -1,16 +1,17 @@
 //! Listing a container: by the bytes of the full names, as Azure orders them, with prefix, delimiter
-//! and pages. Only the folders that can hold wanted names are read.
+//! and pages. Only the folders that can hold wanted names are read, and the packed blobs are merged in.
 
-use std::cmp::Ordering;
 use std::fs;
 use std::io::ErrorKind;
+use std::iter::Peekable;
 use std::path::{Path, PathBuf};
+use std::vec;
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use crate::names::{Part, properties_path, read_component};
 use crate::properties::gather;
-use crate::{BlobProperties, Error, LIST_RESULTS_MAX, Result, Store};
+use crate::{BlobProperties, Error, LIST_RESULTS_MAX, PACKED_ROWS_AT_ONCE, Result, Store};
 
 /// What to list.
 #[derive(Clone, Debug, Default)]
@@ -71,15 +72,69 @@ impl Store {
             None => String::new(),
             Some(marker) => read_marker(marker)?,
         };
-        let mut walk = Walk {
-            query,
-            start,
-            room: query.results_max.map_or(LIST_RESULTS_MAX, |max| max.clamp(1, LIST_RESULTS_MAX)),
-            page: ListPage::default(),
-        };
-        walk.folder(&self.container_path(account, container)?, "")?;
+        let wanted = Wanted { query, start };
+        let room = query.results_max.map_or(LIST_RESULTS_MAX, |max| max.clamp(1, LIST_RESULTS_MAX));
+        // Before the folders: a blob that gets a file of its own meanwhile may be met twice, which is
+        // noticed, and is never missed. One line more than there is room for says that there are more.
+        let packed = self.packed_lines(account, container, &wanted, room + 1)?;
+        let mut walk =
+            Walk { wanted, room, packed: packed.into_iter().peekable(), page: ListPage::default() };
+        if walk.folder(&self.container_path(account, container)?, "")? {
+            walk.add_packed(|_| true);
+        }
         Ok(walk.page)
     }
+
+    /// The first lines that a listing of the packed blobs alone would have.
+    fn packed_lines(
+        &self,
+        account: &str,
+        container: &str,
+        wanted: &Wanted<'_>,
+        lines_max: usize,
+    ) -> Result<Vec<ListEntry>> {
+        let prefix = wanted.query.prefix.as_str();
+        let mut from = prefix.max(&wanted.start).to_owned();
+        let mut lines = Vec::new();
+        loop {
+            let rows = self.packed().page(account, container, &from)?;
+            let is_last = rows.len() < usize::from(PACKED_ROWS_AT_ONCE);
+            for (name, properties) in rows {
+                if !name.starts_with(prefix) || lines.len() >= lines_max {
+                    return Ok(lines);
+                }
+                if name < from {
+                    continue;
+                }
+                let Some(group) = wanted.group_of(&name) else {
+                    from = format!("{name}\0");
+                    lines.push(ListEntry::Blob { name, properties });
+                    continue;
+                };
+                // However many share the beginning, they are one line.
+                let Some(after) = first_after_all_with(&group) else { return Ok(lines) };
+                from = after;
+                if group >= wanted.start {
+                    lines.push(ListEntry::Prefix(group));
+                }
+            }
+            if is_last {
+                return Ok(lines);
+            }
+        }
+    }
+}
+
+/// The first name after all that begin so; none if there can be no such name.
+fn first_after_all_with(beginning: &str) -> Option<String> {
+    let mut chars: Vec<char> = beginning.chars().collect();
+    while let Some(last) = chars.pop() {
+        if let Some(next) = (last..=char::MAX).nth(1) {
+            chars.push(next);
+            return Some(chars.into_iter().collect());
+        }
+    }
+    None
 }
 
 fn read_marker(marker: &str) -> Result<String> {
@@ -92,11 +147,36 @@ fn read_marker(marker: &str) -> Result<String> {
     })
 }
 
-struct Walk<'a> {
+/// What of the names is wanted on this page.
+struct Wanted<'a> {
     query: &'a ListQuery,
     /// Names before this one were on earlier pages.
     start: String,
+}
+
+impl Wanted<'_> {
+    /// Whether names that begin so can have the prefix and stand at or after the start.
+    fn may_hold(&self, beginning: &str) -> bool {
+        let prefix = &self.query.prefix;
+        let fits = beginning.starts_with(prefix.as_str()) || prefix.starts_with(beginning);
+        let late_enough = self.start.starts_with(beginning) || beginning >= self.start.as_str();
+        fits && late_enough
+    }
+
+    /// The common beginning under which this name is listed, if there is one.
+    fn group_of(&self, name: &str) -> Option<String> {
+        let delimiter = self.query.delimiter.as_deref().filter(|d| !d.is_empty())?;
+        let rest = name.strip_prefix(self.query.prefix.as_str())?;
+        let end = rest.find(delimiter)? + delimiter.len();
+        Some(format!("{}{}", self.query.prefix, &rest[..end]))
+    }
+}
+
+struct Walk<'a> {
+    wanted: Wanted<'a>,
     room: usize,
+    /// Lines of the packed blobs that are not on the page yet.
+    packed: Peekable<vec::IntoIter<ListEntry>>,
     page: ListPage,
 }
 
@@ -114,7 +194,7 @@ impl Walk<'_> {
         self.read_folder(folder, base, &mut items)?;
         items.sort_by(|a, b| a.name.as_bytes().cmp(b.name.as_bytes()));
         for item in items {
-            let more = if let Some(group) = self.group_of(&item.name) {
+            let more = if let Some(group) = self.wanted.group_of(&item.name) {
                 self.add_group(&item, group)?
             } else if item.is_folder {
                 self.folder(&item.path, &item.name)?
@@ -152,7 +232,7 @@ impl Walk<'_> {
                     true
                 }
                 Part::Longer if kind.is_dir() => {
-                    if self.may_hold_wanted(&name) {
+                    if self.wanted.may_hold(&name) {
                         self.read_folder(&entry.path(), &name, items)?;
                     }
                     continue;
@@ -161,10 +241,11 @@ impl Walk<'_> {
                 Part::Bytes | Part::Folder | Part::Longer => continue,
             };
             let wanted = if is_folder {
-                self.may_hold_wanted(&name)
+                self.wanted.may_hold(&name)
             } else {
-                name.starts_with(&self.query.prefix)
-                    && (name.as_bytes() >= self.start.as_bytes() || self.group_of(&name).is_some())
+                name.starts_with(&self.wanted.query.prefix)
+                    && (name.as_bytes() >= self.wanted.start.as_bytes()
+                        || self.wanted.group_of(&name).is_some())
             };
             if wanted {
                 let path = entry.path();
@@ -174,26 +255,22 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Whether names that begin so can have the prefix and stand at or after the start.
-    fn may_hold_wanted(&self, beginning: &str) -> bool {
-        let prefix = &self.query.prefix;
-        let fits = beginning.starts_with(prefix.as_str()) || prefix.starts_with(beginning);
-        let late_enough = self.start.starts_with(beginning)
-            || beginning.as_bytes().cmp(self.start.as_bytes()) != Ordering::Less;
-        fits && late_enough
-    }
-
-    /// The common beginning under which this name is listed, if there is one.
-    fn group_of(&self, name: &str) -> Option<String> {
-        let delimiter = self.query.delimiter.as_deref().filter(|d| !d.is_empty())?;
-        let rest = name.strip_prefix(self.query.prefix.as_str())?;
-        let end = rest.find(delimiter)? + delimiter.len();
-        Some(format!("{}{}", self.query.prefix, &rest[..end]))
+    /// Takes the next packed lines onto the page, as far as they are `due`. False when it is full.
+    fn add_packed(&mut self, due: impl Fn(&str) -> bool) -> bool {
+        while let Some(line) = self.packed.next_if(|line| due(line.name())) {
+            if !self.add(line) {
+                return false;
+            }
+        }
+        true
     }
 
     fn add_group(&mut self, item: &Item, group: String) -> Result<bool> {
+        if !self.add_packed(|name| name <= group.as_str()) {
+            return Ok(false);
+        }
         let known = self.page.entries.last().is_some_and(|last| last.name() == group);
-        if known || group.as_bytes() < self.start.as_bytes() {
+        if known || group.as_bytes() < self.wanted.start.as_bytes() {
             return Ok(true);
         }
         if item.is_folder && !holds_blobs(&item.path)? {
@@ -203,6 +280,11 @@ impl Walk<'_> {
     }
 
     fn add_blob(&mut self, item: Item) -> Result<bool> {
+        if !self.add_packed(|name| name < item.name.as_str()) {
+            return Ok(false);
+        }
+        // A blob that is there twice is the file (`place.rs`).
+        self.packed.next_if(|line| line.name() == item.name);
         if self.page.entries.len() >= self.room {
             self.page.next_marker = Some(URL_SAFE_NO_PAD.encode(&item.name));
             return Ok(false);

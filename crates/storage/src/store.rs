@@ -2,9 +2,9 @@
 //! it, writers of the same blob take turns, and a reader sees the old content or the new, whole.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,8 +13,12 @@ use sha2::{Digest, Sha256};
 
 use crate::follow::Followed;
 use crate::names::{check_account, check_container, path_of, properties_path};
-use crate::properties::{OPEN_FLAGS, Sidecar, check_metadata, gather};
-use crate::{BLOB_BYTES_MAX, BlobAddress, BlobProperties, Error, Follower, Headers, Result, Upload};
+use crate::packed::Packed;
+use crate::place::Found;
+use crate::properties::{Sidecar, check_metadata, gather};
+use crate::{
+    BLOB_BYTES_MAX, BlobAddress, BlobProperties, Error, Follower, Headers, PACKED_BYTES_MAX, Result, Upload,
+};
 
 /// Writers of different blobs seldom wait for each other with this many locks.
 const LOCKS: usize = 64;
@@ -71,6 +75,8 @@ pub struct Store {
     next_temporary: AtomicU64,
     locks: [Mutex<()>; LOCKS],
     followed: Followed,
+    packed: Packed,
+    packed_bytes_max: u64,
 }
 
 impl Store {
@@ -79,6 +85,11 @@ impl Store {
     /// # Assumptions
     /// No other process writes below this folder.
     pub fn open(root: &Path) -> Result<Self> {
+        Self::open_packing(root, PACKED_BYTES_MAX)
+    }
+
+    /// The same with another limit for packed blobs.
+    pub(crate) fn open_packing(root: &Path, packed_bytes_max: u64) -> Result<Self> {
         // Account names have no `@`, so this is nobody's account.
         let temporary = root.join("@tmp");
         match fs::remove_dir_all(&temporary) {
@@ -88,13 +99,30 @@ impl Store {
             _ => {}
         }
         make_folders(&temporary)?;
-        Ok(Self {
+        let store = Self {
             root: root.to_owned(),
             temporary,
             next_temporary: AtomicU64::new(0),
             locks: std::array::from_fn(|_| Mutex::new(())),
             followed: Followed::default(),
-        })
+            packed: Packed::open(root)?,
+            packed_bytes_max,
+        };
+        store.forget_lost_containers()?;
+        Ok(store)
+    }
+
+    /// Finishes what a crash in the middle of [`Store::delete_container`] left: packed blobs of
+    /// containers that are gone.
+    fn forget_lost_containers(&self) -> Result<()> {
+        let mut last = (String::new(), String::new());
+        while let Some((account, container)) = self.packed.container_after(&last.0, &last.1)? {
+            if !is_folder(&self.root.join(&account).join(&container)) {
+                self.packed.remove_container(&account, &container)?;
+            }
+            last = (account, container);
+        }
+        Ok(())
     }
 
     /// Makes a container (and its account). True if it was not there before.
@@ -115,23 +143,25 @@ impl Store {
 
     /// Removes a container and all its blobs. Removing what is not there is no error.
     pub fn delete_container(&self, account: &str, container: &str) -> Result<()> {
-        self.remove_tree(&self.container_path(account, container)?)
+        let path = self.container_path(account, container)?;
+        self.remove_tree(&path, || self.packed.remove_container(account, container))
     }
 
     /// Removes an account, its containers and their blobs. Removing what is not there is no error.
     pub fn delete_account(&self, account: &str) -> Result<()> {
         check_account(account)?;
-        self.remove_tree(&self.root.join(account))
+        self.remove_tree(&self.root.join(account), || self.packed.remove_account(account))
     }
 
-    fn remove_tree(&self, path: &Path) -> Result<()> {
-        // Renamed first, so that nobody sees half of it.
+    fn remove_tree(&self, path: &Path, remove_packed: impl FnOnce() -> Result<()>) -> Result<()> {
+        // Renamed first: no blob can be made there any more, packed or not.
         let aside = self.temporary_path();
         match fs::rename(path, &aside) {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(e) if e.kind() == ErrorKind::NotFound => return remove_packed(),
             Err(e) => return Err(Error::io("remove", path)(e)),
             Ok(()) => {}
         }
+        remove_packed()?;
         fs::remove_dir_all(&aside).map_err(Error::io("remove", &aside))
     }
 
@@ -157,13 +187,14 @@ impl Store {
         let meta = upload.file().metadata().map_err(Error::io("read", upload.path()))?;
         let sidecar = Sidecar::of(headers, &meta)?;
         let _turn = self.turn(address);
-        let current = self.find(address, &path)?.map(|open| open.properties);
-        condition.check(address, current.as_ref())?;
+        let current = self.find(address, &path)?;
+        condition.check(address, current.as_ref().map(Found::properties))?;
         self.in_folder_of(address, &path, || {
             sidecar.write(&properties_path(&path), &self.temporary_path())?;
             fs::rename(upload.path(), &path).map_err(Error::io("write", &path))
         })?;
         sync_folder(&path)?;
+        self.forget_row(address);
         let properties = gather(&meta, &properties_path(&path));
         self.followed.announce(address, properties.length);
         Ok(properties)
@@ -184,13 +215,20 @@ impl Store {
 
     /// Opens a blob for reading.
     pub fn open_blob(&self, address: &BlobAddress) -> Result<OpenBlob> {
-        let path = self.blob_path(address)?;
-        self.find(address, &path)?.ok_or_else(|| Error::BlobNotFound(address.to_string()))
+        match self.find_whole(address, &self.blob_path(address)?)? {
+            Some(Found::File(open)) => Ok(open),
+            Some(Found::Packed(packed)) => packed.open(),
+            None => Err(Error::BlobNotFound(address.to_string())),
+        }
     }
 
     /// What is known of a blob.
     pub fn properties(&self, address: &BlobAddress) -> Result<BlobProperties> {
-        Ok(self.open_blob(address)?.properties)
+        match self.find(address, &self.blob_path(address)?)? {
+            Some(Found::File(open)) => Ok(open.properties),
+            Some(Found::Packed(properties)) => Ok(properties),
+            None => Err(Error::BlobNotFound(address.to_string())),
+        }
     }
 
     /// At most `length_max` bytes from `offset`; fewer at the end of the blob, none beyond it.
@@ -212,10 +250,14 @@ impl Store {
         check_metadata(&metadata, address.name())?;
         let path = self.blob_path(address)?;
         let _turn = self.turn(address);
-        let blob = self.find(address, &path)?.ok_or_else(|| Error::BlobNotFound(address.to_string()))?;
-        condition.check(address, Some(&blob.properties))?;
-        let meta = blob.file.metadata().map_err(Error::io("read", &path))?;
-        let headers = Headers { metadata, ..blob.properties.headers };
+        let found = self.find(address, &path)?.ok_or_else(|| Error::BlobNotFound(address.to_string()))?;
+        condition.check(address, Some(found.properties()))?;
+        if let Found::Packed(_) = found {
+            // Only beside a file there is room for it.
+            self.move_out(address, &path, &[])?;
+        }
+        let meta = fs::symlink_metadata(&path).map_err(Error::io("read", &path))?;
+        let headers = Headers { metadata, ..found.properties().headers.clone() };
         let beside = properties_path(&path);
         Sidecar::of(headers, &meta)?.write(&beside, &self.temporary_path())?;
         Ok(gather(&meta, &beside))
@@ -225,17 +267,26 @@ impl Store {
     pub fn delete(&self, address: &BlobAddress, condition: &Condition) -> Result<()> {
         let path = self.blob_path(address)?;
         let _turn = self.turn(address);
-        let current = self.find(address, &path)?.ok_or_else(|| Error::BlobNotFound(address.to_string()))?;
-        condition.check(address, Some(&current.properties))?;
-        fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+        let found = self.find(address, &path)?.ok_or_else(|| Error::BlobNotFound(address.to_string()))?;
+        condition.check(address, Some(found.properties()))?;
+        // First, also where there is a file: without it the row would count again.
+        self.packed.remove(address)?;
+        if let Found::File(_) = found {
+            self.remove_file(address, &path)?;
+        }
+        self.followed.announce(address, 0);
+        Ok(())
+    }
+
+    fn remove_file(&self, address: &BlobAddress, path: &Path) -> Result<()> {
+        fs::remove_file(path).map_err(Error::io("remove", path))?;
         // A sidecar alone is no blob, so this one may fail without harm.
-        let _ = fs::remove_file(properties_path(&path));
+        let _ = fs::remove_file(properties_path(path));
         let container = self.container_path(address.account(), address.container())?;
         let mut folder = path.parent();
         while let Some(empty) = folder.filter(|f| *f != container && fs::remove_dir(f).is_ok()) {
             folder = empty.parent();
         }
-        self.followed.announce(address, 0);
         Ok(())
     }
 
@@ -244,36 +295,11 @@ impl Store {
         let path = self.blob_path(address)?;
         let follower = self.followed.subscribe(address);
         let _turn = self.turn(address);
-        let length = self.find(address, &path)?.map_or(0, |b| b.properties.length);
+        let length = self.find(address, &path)?.map_or(0, |found| found.properties().length);
         if follower.length() != length {
             self.followed.announce(address, length);
         }
         Ok(follower)
-    }
-
-    pub(crate) fn find(&self, address: &BlobAddress, path: &Path) -> Result<Option<OpenBlob>> {
-        let container = self.container_path(address.account(), address.container())?;
-        refuse_links(&container, path)?;
-        let opened = OpenOptions::new().read(true).custom_flags(OPEN_FLAGS).open(path);
-        match opened {
-            Ok(file) => {
-                let meta = file.metadata().map_err(Error::io("read", path))?;
-                let properties = gather(&meta, &properties_path(path));
-                Ok(Some(OpenBlob { file, properties }))
-            }
-            Err(e) if e.kind() == ErrorKind::NotFound => {
-                if is_folder(&container) {
-                    Ok(None)
-                } else {
-                    Err(Error::ContainerNotFound {
-                        account: address.account().to_owned(),
-                        container: address.container().to_owned(),
-                    })
-                }
-            }
-            Err(e) if e.raw_os_error() == Some(libc::ELOOP) => Err(Error::Link { path: path.to_owned() }),
-            Err(e) => Err(Error::io("read", path)(e)),
-        }
     }
 
     /// Runs `write` with the folders above `path` in place. A blob that is deleted at the same time
@@ -297,10 +323,7 @@ impl Store {
                 Err(Error::Io { source, .. })
                     if source.kind() == ErrorKind::NotFound && !is_folder(&container) =>
                 {
-                    return Err(Error::ContainerNotFound {
-                        account: address.account().to_owned(),
-                        container: address.container().to_owned(),
-                    });
+                    return Err(Error::no_container(address));
                 }
                 other => return other,
             }
@@ -332,9 +355,18 @@ impl Store {
     pub(crate) fn followed(&self) -> &Followed {
         &self.followed
     }
+
+    pub(crate) fn packed(&self) -> &Packed {
+        &self.packed
+    }
+
+    /// Largest blob that is packed.
+    pub(crate) fn packed_bytes_max(&self) -> u64 {
+        self.packed_bytes_max
+    }
 }
 
-fn is_folder(path: &Path) -> bool {
+pub(crate) fn is_folder(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir())
 }
 
@@ -379,7 +411,7 @@ fn make_parents(container: &Path, path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn sync_folder(path: &Path) -> Result<()> {
+pub(crate) fn sync_folder(path: &Path) -> Result<()> {
     let folder = path.parent().unwrap_or(path);
     match File::open(folder).and_then(|folder| folder.sync_all()) {
         // Deleted again by someone else: then there is nothing to make durable.
@@ -388,5 +420,7 @@ fn sync_folder(path: &Path) -> Result<()> {
     }
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{BlockKind, BlockRef, ListEntry, ListQuery};
+use crate::{BlockKind, BlockRef, ListEntry, ListQuery, PACKED_ROWS_AT_ONCE};
 
 struct Room {
     folder: tempfile::TempDir,
@@ -12,8 +12,13 @@ struct Room {
 }
 
 fn room() -> Room {
+    room_packing(PACKED_BYTES_MAX)
+}
+
+/// A store whose packed blobs have at most so many bytes; with 0 there are none.
+fn room_packing(packed_bytes_max: u64) -> Room {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path()).unwrap();
+    let store = Store::open_packing(folder.path(), packed_bytes_max).unwrap();
     store.create_container("neapst1", "cont").unwrap();
     Room { folder, store }
 }
@@ -25,6 +30,26 @@ fn blob(name: &str) -> BlobAddress {
 impl Room {
     fn put(&self, name: &str, text: &str) -> BlobProperties {
         self.store.put_bytes(&blob(name), text.as_bytes(), Headers::default(), &Condition::default()).unwrap()
+    }
+
+    fn append(&self, name: &str, text: &str) {
+        let length = self.store.properties(&blob(name)).map_or(0, |now| now.length);
+        self.store.append_at(&blob(name), length, text.as_bytes()).unwrap();
+    }
+
+    /// Makes a blob with a file of its own, or a packed one.
+    fn put_or_append(&self, name: &str, put: bool) {
+        if put {
+            self.put(name, "");
+        } else {
+            self.append(name, "x");
+        }
+    }
+
+    /// Whether the blob stands among the packed ones.
+    fn is_packed(&self, name: &str) -> bool {
+        let path = self.store.blob_path(&blob(name)).unwrap();
+        matches!(self.store.find(&blob(name), &path).unwrap(), Some(Found::Packed(_)))
     }
 
     fn text(&self, name: &str) -> String {
@@ -83,6 +108,113 @@ fn the_etag_changes_with_content_and_metadata_and_not_by_itself() {
     seen.sort();
     seen.dedup();
     assert_eq!(seen.len(), count);
+}
+
+#[test]
+fn a_packed_blob_is_like_any_other() {
+    let room = room();
+    room.append("a", "one");
+    let first = room.store.properties(&blob("a")).unwrap();
+    assert_eq!((first.length, &first.headers), (3, &Headers::default()));
+    assert_eq!(room.store.properties(&blob("a")).unwrap(), first);
+    let listed = room.store.list("neapst1", "cont", &ListQuery::default()).unwrap().entries;
+    assert_eq!(listed, [ListEntry::Blob { name: "a".to_owned(), properties: first.clone() }]);
+    let open = room.store.open_blob(&blob("a")).unwrap();
+    room.append("a", " two");
+    assert!(room.is_packed("a"));
+    assert_eq!(open.properties, first);
+    assert_eq!(std::io::read_to_string(open.file).unwrap(), "one", "as it was when it was opened");
+    assert_eq!(room.store.read(&blob("a"), 4, 2).unwrap(), b"tw");
+    assert_eq!(room.store.read(&blob("a"), 9, 2).unwrap(), b"");
+    room.store.delete(&blob("a"), &Condition::default()).unwrap();
+    assert!(matches!(room.store.properties(&blob("a")), Err(Error::BlobNotFound(_))));
+    room.append("a", "one");
+    assert_ne!(room.store.properties(&blob("a")).unwrap().etag, first.etag, "made anew");
+}
+
+#[test]
+fn conditions_hold_for_packed_blobs() {
+    let room = room();
+    room.append("a", "one");
+    let when = |etag: String| Condition { if_match: Some(etag), if_none_match: None };
+    let stale = when(room.store.properties(&blob("a")).unwrap().etag);
+    room.append("a", " two");
+    let put = |condition: &Condition| room.store.put_bytes(&blob("a"), b"s", Headers::default(), condition);
+    assert!(matches!(room.store.delete(&blob("a"), &stale), Err(Error::ConditionNotMet(_))));
+    assert!(matches!(put(&stale), Err(Error::ConditionNotMet(_))));
+    assert!(matches!(put(&Condition::absent()), Err(Error::BlobExists(_))));
+    let set = room.store.set_metadata(&blob("a"), BTreeMap::new(), &stale);
+    assert!(matches!(set, Err(Error::ConditionNotMet(_))));
+    assert_eq!((room.text("a").as_str(), room.is_packed("a")), ("one two", true), "nothing was changed");
+    let now = when(room.store.properties(&blob("a")).unwrap().etag);
+    let done = put(&now).unwrap();
+    assert_eq!(room.store.properties(&blob("a")).unwrap(), done);
+    assert_eq!((room.text("a").as_str(), room.is_packed("a")), ("s", false));
+}
+
+#[test]
+fn metadata_gives_a_packed_blob_a_file() {
+    let room = room();
+    room.append("a", "one");
+    let metadata = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
+    let set = room.store.set_metadata(&blob("a"), metadata.clone(), &Condition::default()).unwrap();
+    assert_eq!((set.length, &set.headers.metadata), (3, &metadata));
+    assert_eq!(room.store.properties(&blob("a")).unwrap(), set);
+    assert_eq!((room.text("a").as_str(), room.is_packed("a")), ("one", false));
+}
+
+#[test]
+fn a_small_blob_makes_no_files() {
+    let room = room();
+    let most = "x".repeat(usize::try_from(PACKED_BYTES_MAX).unwrap());
+    room.append("a/b/c", &most);
+    let container = room.folder.path().join("neapst1/cont");
+    assert_eq!(fs::read_dir(&container).unwrap().count(), 0);
+    room.append("a/b/c", "y");
+    assert!(container.join("a@d/b@d/c@b").is_file());
+    assert_eq!(room.text("a/b/c"), format!("{most}y"));
+    room.append("large", &format!("{most}y"));
+    assert!(!room.is_packed("large"));
+    room.put("put", "x");
+    room.append("put", "y");
+    assert!(!room.is_packed("put"), "what has a file grows there");
+}
+
+#[test]
+fn packed_blobs_go_with_their_container() {
+    let room = room();
+    room.store.create_container("neapst1", "other").unwrap();
+    room.store.create_container("neapst2", "cont").unwrap();
+    let other = BlobAddress::new("neapst1", "other", "a").unwrap();
+    let another = BlobAddress::new("neapst2", "cont", "a").unwrap();
+    for address in [&other, &another] {
+        room.store.append_at(address, 0, b"x").unwrap();
+    }
+    // More than go at a time.
+    for n in 0..=PACKED_ROWS_AT_ONCE {
+        room.append(&n.to_string(), "x");
+    }
+    assert_eq!(room.names(&ListQuery::default()).len(), usize::from(PACKED_ROWS_AT_ONCE) + 1);
+    room.store.delete_container("neapst1", "cont").unwrap();
+    room.store.create_container("neapst1", "cont").unwrap();
+    assert_eq!(room.names(&ListQuery::default()), [""; 0]);
+    assert!(matches!(room.store.properties(&blob("0")), Err(Error::BlobNotFound(_))));
+    assert_eq!(room.store.read(&other, 0, 9).unwrap(), b"x");
+    room.store.delete_account("neapst1").unwrap();
+    assert!(matches!(room.store.properties(&other), Err(Error::ContainerNotFound { .. })));
+    assert_eq!(room.store.read(&another, 0, 9).unwrap(), b"x");
+}
+
+#[test]
+fn a_large_group_of_packed_blobs_is_one_line() {
+    let room = room();
+    for n in 0..=PACKED_ROWS_AT_ONCE {
+        room.append(&format!("many/{n}"), "x");
+    }
+    room.append("a", "x");
+    room.append("z", "x");
+    let query = ListQuery { delimiter: Some("/".into()), results_max: Some(2), ..ListQuery::default() };
+    assert_eq!(room.names(&query), ["a", "[many/]", "z"]);
 }
 
 #[test]
@@ -165,7 +297,12 @@ fn deleting_takes_empty_folders_along_and_nothing_more() {
 
 #[test]
 fn appends_repeat_safely_and_gaps_are_told() {
-    let room = room();
+    for packed_bytes_max in [0, 3, PACKED_BYTES_MAX] {
+        appends_repeat_safely(&room_packing(packed_bytes_max));
+    }
+}
+
+fn appends_repeat_safely(room: &Room) {
     for (offset, bytes, length, text) in [
         (0, "abc", 3, "abc"),
         (0, "abc", 3, "abc"),
@@ -228,6 +365,7 @@ fn unfinished_uploads_leave_nothing() {
     drop(upload);
     assert_eq!(kept(), 0);
     fs::write(room.folder.path().join("@tmp/77"), "left by a crash").unwrap();
+    drop(room.store);
     drop(Store::open(room.folder.path()).unwrap());
     assert_eq!(kept(), 0);
 }
@@ -272,7 +410,12 @@ fn metadata_has_rules_and_a_limit() {
 
 #[tokio::test]
 async fn a_follower_wakes_for_growth_and_is_forgotten_when_dropped() {
-    let room = room();
+    for packed_bytes_max in [0, 2, PACKED_BYTES_MAX] {
+        a_follower_wakes(&room_packing(packed_bytes_max)).await;
+    }
+}
+
+async fn a_follower_wakes(room: &Room) {
     room.store.append_at(&blob("log"), 0, b"ab").unwrap();
     let mut follower = room.store.watch(&blob("log")).unwrap();
     let second = room.store.watch(&blob("log")).unwrap();
@@ -308,8 +451,8 @@ fn listing_orders_by_full_name_with_prefix_delimiter_and_pages() {
         format!("{}/q", &long[..200]),
         long[..200].to_owned(),
     ];
-    for name in &names {
-        room.put(name, "");
+    for (at, name) in names.iter().enumerate() {
+        room.put_or_append(name, at % 2 == 0);
     }
     names.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
     for results_max in [None, Some(1), Some(3)] {
@@ -347,10 +490,11 @@ proptest! {
         prefix in "[ab/]{0,2}",
         results_max in 1_usize..4,
         slash in any::<bool>(),
+        packed in any::<u16>(),
     ) {
         let room = room();
-        for name in &names {
-            room.put(name, "");
+        for (at, name) in names.iter().enumerate() {
+            room.put_or_append(name, packed >> at & 1 == 0);
         }
         let mut expected: Vec<String> = Vec::new();
         for name in names.iter().filter(|name| name.starts_with(&prefix)) {

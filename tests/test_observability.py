@@ -125,7 +125,7 @@ def test_metrics_are_valid_and_move(server, cluster, mark):
     assert grown("neap_jobs_ended_total", cluster=name, status="Completed") == 1
     assert grown("neap_jobs_ended_total", cluster=name, status="Failed") == 1
     assert grown("neap_nodes_requested_total", cluster=name, reason="jobs_wait") >= 1
-    for metric in ("neap_autoscale_delay_seconds_count", "neap_node_boot_seconds_count", "neap_queue_wait_seconds_count", "neap_attempt_run_seconds_count"):
+    for metric in ("neap_autoscale_delay_seconds_count", "neap_node_boot_seconds_count", "neap_queue_wait_seconds_count", "neap_attempt_staging_seconds_count", "neap_attempt_run_seconds_count"):
         assert grown(metric, cluster=name) >= 1, metric
     assert 0 < value(after, "neap_node_boot_seconds_sum", cluster=name) < 60
     assert grown("neap_ledger_commit_duration_seconds_count") >= 4

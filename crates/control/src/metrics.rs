@@ -62,6 +62,8 @@ pub struct ClusterMetrics {
     pub autoscale_delay: Histogram,
     pub queue_wait: Histogram,
     pub node_boot: Histogram,
+    /// From a placement to the moment its process runs: code and inputs are fetched.
+    pub attempt_staging: Histogram,
     pub attempt_run: Histogram,
 }
 
@@ -112,6 +114,7 @@ impl Default for ClusterMetrics {
             autoscale_delay: Histogram::new(&LONG),
             queue_wait: Histogram::new(&LONG),
             node_boot: Histogram::new(&LONG),
+            attempt_staging: Histogram::new(&LONG),
             attempt_run: Histogram::new(&LONG),
         }
     }

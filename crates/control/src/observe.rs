@@ -108,6 +108,9 @@ impl Observer {
             Event::AttemptStarted(e) => {
                 if let Some(running) = self.running.get_mut(&e.id) {
                     running.started = Some(at);
+                    if let Some(cluster) = batch.cluster_of_job(e.id) {
+                        cluster.attempt_staging.observe_ms(at.since(running.placed));
+                    }
                 }
             }
             Event::JobRequeued(e) => {

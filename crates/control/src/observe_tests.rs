@@ -126,6 +126,7 @@ fn a_day_in_numbers() {
     assert_eq!(times(&cluster.node_boot), (1, 2_000));
     assert_eq!(times(&cluster.autoscale_delay), (2, 2_000 + 1_500), "each from its own submission");
     assert_eq!(times(&cluster.queue_wait), (2, 2_000 + 7_500));
+    assert_eq!(times(&cluster.attempt_staging), (2, 1_000 + 100));
     assert_eq!(times(&cluster.attempt_run), (2, 5_000 + 100));
     assert_eq!(cluster.system_failures.get(), 0, "a failing program is the job's own matter");
     assert_eq!(day.metrics.events.get(&"job.submitted").map(|c| c.get()), Some(2));

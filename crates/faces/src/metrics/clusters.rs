@@ -208,5 +208,8 @@ fn times(out: &mut Exposition, rows: &[Row]) {
     );
     each("neap_queue_wait_seconds", "How long jobs waited before each placement.", |c| &c.queue_wait);
     each("neap_node_boot_seconds", "From the wish for a node to its readiness.", |c| &c.node_boot);
+    each("neap_attempt_staging_seconds", "From a placement to the moment its process runs.", |c| {
+        &c.attempt_staging
+    });
     each("neap_attempt_run_seconds", "How long attempts ran.", |c| &c.attempt_run);
 }

@@ -39,7 +39,7 @@ pub enum Error {
     Checkout(String),
     #[error("cargo did not build the mutated copy, and no mutant is to blame:\n{0}")]
     Build(String),
-    #[error("the tests fail without any mutant, so they can say nothing about one: {0}")]
+    #[error("the tests fail without a mutant, so they can say nothing about one ({0})")]
     Baseline(String),
     #[error("the report cannot be written: {0}")]
     Report(#[from] serde_json::Error),

@@ -83,8 +83,9 @@ pub fn run(args: &RunArgs) -> Result<bool, Error> {
     };
 
     let checks = suites::checks(&built.programs, args);
-    if let Verdict::Caught { by, .. } = suites::judge(&checks, None)? {
-        return Err(Error::Baseline(by));
+    match suites::judge(&checks, None)? {
+        Verdict::Survived => {}
+        failure => return Err(Error::Baseline(failure.to_string())),
     }
     let verdicts = try_each(&chosen, &checks, args.jobs)?;
     let tried = chosen.into_iter().zip(verdicts).map(|(mutant, verdict)| Tried { mutant, verdict }).collect();

@@ -98,6 +98,12 @@ fn size_and_tier_are_known_and_go_together() {
         let shape = shape("standard_ds3_V2", tier);
         assert_eq!((&*shape.size, shape.nominal, shape.price), ("STANDARD_DS3_V2", NOMINAL, MicroUsd(price)));
     }
+    let unpriced = catalogue::sizes().find(|size| size.dedicated_price.is_none()).unwrap().name;
+    assert_eq!(
+        shape(unpriced, "Dedicated").price,
+        MicroUsd(0),
+        "what has no published price is not charged for"
+    );
     let never_low = catalogue::sizes().find(|size| !size.low_priority_capable).unwrap().name;
     assert_eq!(shape(never_low, "Dedicated").tier, Tier::Dedicated);
     for (size, tier, expect) in [

@@ -1,7 +1,7 @@
 //! The end of a cluster, of a workspace, and of the day.
 
 use neap_core::cluster::Cut;
-use neap_core::command::PutCluster;
+use neap_core::command::{PutCluster, SubmitJob};
 use neap_core::event::{ClusterDeleteRequested, ClusterTarget, NodeLeaving, WorkspaceDeleted};
 use neap_core::job::Exit;
 use neap_core::limits::PLAN_EVENTS_MAX;
@@ -92,6 +92,21 @@ fn a_large_cluster_goes_in_bounded_steps() {
     assert_eq!(world.wake_at, Some(world.now));
     world.wait(1);
     assert!(world.state.clusters.is_empty());
+}
+
+#[test]
+fn a_step_ends_where_the_next_job_would_pass_its_bound() {
+    let mut world = World::with_cluster(0, 0);
+    world.tell(Command::PutCluster(PutCluster { max: Some(0), ..cluster("gpu") }));
+    let submit =
+        |name: &str, cluster: &str| Command::SubmitJob(SubmitJob { cluster: cluster.into(), ..job(name) });
+    world.batch((0..PLAN_EVENTS_MAX / 2).map(|i| submit(&format!("j{i}"), "gpu")));
+    let delete = Command::DeleteCluster { cluster: ClusterId(2), reason: "asked".into() };
+    let events = world.batch([submit("other", "cpu"), delete]);
+    assert_eq!(kinds(&events)[..3], ["job.submitted", "cluster.delete_requested", "cluster.target"]);
+    assert_eq!(events.len() - 2, PLAN_EVENTS_MAX - 1, "a job's two events are not torn apart");
+    assert_eq!(world.wake_at, Some(world.now));
+    assert_eq!(kinds(&world.wait(1)), ["job.cancel_requested", "job.ended", "cluster.deleted"]);
 }
 
 #[test]

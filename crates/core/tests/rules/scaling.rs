@@ -1,7 +1,7 @@
 //! How many nodes there are: up at once, down after idle time, cut by what the provider can give.
 
 use neap_core::cluster::Cut;
-use neap_core::command::{PutCluster, Report};
+use neap_core::command::{PutCluster, Report, SubmitJob};
 use neap_core::event::{ClusterTarget, NodeLeaving, NodeRequested};
 use neap_core::job::Exit;
 use neap_core::limits::PLAN_EVENTS_MAX;
@@ -318,6 +318,18 @@ fn after_a_failed_start_nothing_is_asked_for_until_it_may_be() {
     assert!(world.job(job).attempt().is_none());
 }
 
+#[test]
+fn a_cluster_that_has_what_it_needs_is_not_cut() {
+    let mut world = World::with_cluster(1, 2);
+    world.ready(1);
+    world.submit("one");
+    let two = world.submit("two");
+    world.report_failed(2);
+    assert!(matches!(world.cpu().cuts[..], [Cut::BootBackoff { .. }]));
+    world.tell(cancel(two));
+    assert_eq!(world.cpu().cuts, vec![], "nobody waits for the node that did not start");
+}
+
 /// As many idle nodes as one plan may have events, and `more`.
 fn many_idle(more: usize) -> (World, Vec<Command>) {
     let mut world = World::with(settings(|s| s.provider.nodes_max = 10_000));
@@ -341,6 +353,22 @@ fn a_plan_is_bounded_and_what_is_left_is_done_next() {
     expect.extend(["node.requested", "cluster.target"]);
     assert_eq!(kinds(&world.wait(1)), expect, "what is there is used before more is asked for");
     assert_ne!(world.wake_at, Some(world.now));
+}
+
+#[test]
+fn all_clusters_together_keep_within_the_bound_of_a_plan() {
+    let mut world = World::with(settings(|s| s.provider.nodes_max = 10_000));
+    let each = PLAN_EVENTS_MAX / 2 + 50;
+    let put = |name: &str| Command::PutCluster(PutCluster { max: Some(9_000), ..cluster(name) });
+    world.batch([put("cpu"), put("gpu")]);
+    let submit = |i: usize, name: &str| {
+        Command::SubmitJob(SubmitJob { cluster: name.into(), ..job(&format!("{name}{i}")) })
+    };
+    world.batch((0..each).flat_map(|i| [submit(i, "cpu"), submit(i, "gpu")]));
+    let ready = (1..=2 * each as u64).map(|node| Command::Report(crate::world::ready(NodeId(node))));
+    let events = world.batch(ready);
+    assert_eq!(kinds(&events[2 * each..]), vec!["job.placed"; PLAN_EVENTS_MAX]);
+    assert_eq!(kinds(&world.wait(1)), vec!["job.placed"; 100]);
 }
 
 #[test]

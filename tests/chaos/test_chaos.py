@@ -235,7 +235,7 @@ def test_a_disk_that_fills_up_during_a_stream_of_jobs(mark, witness):
     """Full, killed while full, and emptied again: what was acknowledged is there, and what can run has run."""
     place = Path("/tmp") / unique("neap-full")
     place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m,mode=0700", "tmpfs", str(place)], capture_output=True, text=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m,mode=0700", "tmpfs", str(place)], capture_output=True, text=True)
     if mounted.returncode != 0:
         place.rmdir()
         pytest.skip(f"a small file system needs the right to mount: {mounted.stderr.strip()}")

@@ -30,7 +30,7 @@ pub const PACKED_ROWS_AT_ONCE: u16 = 500;
 /// Memory for pages of the packed blobs.
 pub const PACKED_CACHE_KB: u32 = 4 * 1_024;
 /// Pages in the write-ahead log of the packed blobs at which they are carried over into the main file.
-pub const PACKED_CHECKPOINT_PAGES: u32 = 4_000;
+pub const PACKED_CHECKPOINT_PAGES: u32 = 1_000;
 /// Longest unfinished line for which a growing log waits; beyond it, what there is is served.
 pub const LINE_BYTES_MAX: u64 = 1024 * 1024;
 /// Attempts of one job whose place in the log is remembered.

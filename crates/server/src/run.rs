@@ -35,6 +35,9 @@ pub const DEFAULT_GROUP: &str = "neap";
 pub const DEFAULT_WORKSPACE: &str = "default";
 /// What an interrupt gives running attempts.
 const INTERRUPT_GRACE_MS: u64 = 10_000;
+/// How often, and how long apart, a folder that is in use is tried again.
+const LOCK_TRIES: u32 = 40;
+const LOCK_PAUSE: Duration = Duration::from_millis(25);
 
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
@@ -115,7 +118,7 @@ struct Keys {
 impl Server<'_> {
     async fn serve(self, facts: ServerFacts) -> Result<(), ServerError> {
         // First of all: a second server must not touch what the first one uses.
-        let opened = neap_control::open_ledger(&self.folder.ledger(), &self.folder.lock())?;
+        let opened = open_ledger(&self.folder).await?;
         let installation = self.folder.installation()?;
         let listen = self.options.listen;
         let listener = bind(listen, self.folder.last_port())
@@ -284,6 +287,20 @@ impl Server<'_> {
             server_name: host.to_owned(),
             ca_pem: self.folder.identity().join("ca.pem"),
             machine: self.machine,
+        }
+    }
+}
+
+/// A server that was just killed may hold its lock for a moment longer: that is waited for.
+async fn open_ledger(folder: &DataFolder) -> Result<neap_ledger::Opened, neap_control::StartError> {
+    let mut patience = LOCK_TRIES;
+    loop {
+        match neap_control::open_ledger(&folder.ledger(), &folder.lock()) {
+            Err(neap_control::StartError::Ledger(neap_ledger::Error::InUse { .. })) if patience > 0 => {
+                patience -= 1;
+                tokio::time::sleep(LOCK_PAUSE).await;
+            }
+            opened => return opened,
         }
     }
 }

@@ -87,15 +87,20 @@ impl Report<'_> {
         }
         let suites: Vec<String> =
             self.args.tests.iter().map(|s| format!("{} by {}", self.caught_by(*s), s.word())).collect();
+        let origin = if self.args.only.is_empty() {
+            format!("Drawn with seed {}", self.args.seed)
+        } else {
+            String::from("Chosen by number")
+        };
         let _ = writeln!(
             out,
-            "{} of {} caught, {:.1} % ({}; {} did not end). Drawn with seed {} from {} mutants that compile; {} do not.",
+            "{} of {} caught, {:.1} % ({}; {} did not end). {} from {} mutants that compile; {} do not.",
             self.caught(),
             self.tried.len(),
             self.percent(),
             suites.join(", "),
             self.timed_out(),
-            self.args.seed,
+            origin,
             self.sites - self.refused,
             self.refused,
         );

@@ -3,7 +3,7 @@
 
 use super::clock;
 use super::interrupt::Interrupt;
-use super::machine::Machine;
+use super::machine::{Machine, TICKS_PER_SECOND};
 use super::wire::{Address, Wire};
 use crate::args::Global;
 use crate::connection::{Connection, server_file};
@@ -26,12 +26,6 @@ const GONE_POLLS_MAX: u32 = 2_000;
 const PORTS_FROM: u16 = 10_240;
 const PORTS_GIVEN_OUT_FROM: u16 = 32_768;
 const PORT_TRIES_MAX: u32 = 100;
-/// The kernel counts processor time for programs in hundredths of a second.
-const TICKS_PER_SECOND: f64 = 100.0;
-/// A machine that is busier than this before the work begins gives poor figures.
-const BUSY_SHARE_MAX: f64 = 0.1;
-/// Long enough for what a start has begun to be over.
-const SETTLE: Duration = Duration::from_millis(500);
 
 /// What to measure.
 #[derive(Debug, Clone, Args)]
@@ -174,17 +168,8 @@ impl<'a> Installation<'a> {
             isolation,
             resident_idle: 0,
         };
-        let before = machine_busy_ms();
-        clock::pause(SETTLE);
-        let busy_ms = machine_busy_ms() - before;
-        let busy = busy_ms / (SETTLE.as_secs_f64() * 1e3 * installation.machine.cores.max(1) as f64);
-        installation.machine.busy_before = busy;
-        if busy > BUSY_SHARE_MAX {
-            let percent = busy * 100.0;
-            let warning =
-                format!("other programs use {percent:.0}% of this machine; the figures will be theirs, too");
-            bench.terminal.warning(&warning);
-        }
+        // What a start has begun is over by then, too.
+        installation.machine.watch(bench.terminal);
         installation.resident_idle = installation.resident_bytes()?;
         Ok(installation)
     }
@@ -386,16 +371,6 @@ pub fn cpu_ms(stat: &str) -> f64 {
     let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks: f64 = fields.iter().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
     ticks * 1e3 / TICKS_PER_SECOND
-}
-
-/// Time that all processors of the machine were busy, in milliseconds.
-pub fn machine_busy_ms() -> f64 {
-    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    let Some(line) = text.lines().find_map(|line| line.strip_prefix("cpu ")) else { return 0.0 };
-    let fields: Vec<f64> = line.split_whitespace().filter_map(|field| field.parse().ok()).collect();
-    // user, nice, system, idle, iowait, irq, softirq
-    let busy: f64 = [0, 1, 2, 5, 6].iter().filter_map(|at| fields.get(*at)).sum();
-    busy * 1e3 / TICKS_PER_SECOND
 }
 
 #[cfg(test)]

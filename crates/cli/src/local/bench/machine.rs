@@ -2,13 +2,20 @@
 
 use super::clock;
 use super::samples::{Samples, rounded};
+use crate::terminal::Terminal;
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
 const SYNCS: usize = 64;
 const BLOCK_BYTES: usize = 4096;
+/// The kernel counts processor time for programs in hundredths of a second.
+pub const TICKS_PER_SECOND: f64 = 100.0;
+/// How long the machine is watched for other work, and how much of it spoils figures.
+const WATCH: Duration = Duration::from_millis(500);
+const BUSY_SHARE_MAX: f64 = 0.1;
 
 /// File systems by the number that the kernel has for each.
 const FILE_SYSTEMS: &[(u64, &str)] = &[
@@ -46,6 +53,20 @@ impl Machine {
             file_system: file_system(folder),
             sync_ms: sync_ms(folder).unwrap_or(0.0),
             busy_before: 0.0,
+        }
+    }
+
+    /// Looks for a moment at how much other work there is, and warns of it.
+    pub fn watch(&mut self, terminal: &Terminal) {
+        let before = busy_ms();
+        clock::pause(WATCH);
+        let share = (busy_ms() - before) / (WATCH.as_secs_f64() * 1e3 * self.cores.max(1) as f64);
+        self.busy_before = share;
+        if share > BUSY_SHARE_MAX {
+            let percent = share * 100.0;
+            terminal.warning(&format!(
+                "other programs use {percent:.0}% of this machine; the figures will be theirs, too"
+            ));
         }
     }
 
@@ -113,4 +134,14 @@ fn sync_often(mut file: &File) -> std::io::Result<f64> {
         samples.push(clock::ms_since(begun));
     }
     Ok(samples.median())
+}
+
+/// Time that all processors of the machine were busy, in milliseconds.
+pub fn busy_ms() -> f64 {
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let Some(line) = text.lines().find_map(|line| line.strip_prefix("cpu ")) else { return 0.0 };
+    let fields: Vec<f64> = line.split_whitespace().filter_map(|field| field.parse().ok()).collect();
+    // user, nice, system, idle, iowait, irq, softirq
+    let busy: f64 = [0, 1, 2, 5, 6].iter().filter_map(|at| fields.get(*at)).sum();
+    busy * 1e3 / TICKS_PER_SECOND
 }

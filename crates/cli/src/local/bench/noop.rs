@@ -1,7 +1,8 @@
 //! `neap bench noop`: jobs that do nothing, from the first submit to the last completion, beside bare spawns.
 
 use super::crowd::Crowd;
-use super::installation::{Bench, Installation, Subject, cpu_ms, machine_busy_ms};
+use super::installation::{Bench, Installation, Subject, cpu_ms};
+use super::machine::busy_ms;
 use super::report::{Report, Unit};
 use super::samples::Samples;
 use super::wire::Wire;
@@ -112,7 +113,7 @@ struct Cpu {
 impl Cpu {
     fn now(installation: &Installation<'_>) -> Self {
         let (server_ms, client_ms) = (installation.server_cpu_ms(), cpu_ms("/proc/self/stat"));
-        Self { server_ms, client_ms, rest_ms: machine_busy_ms() - server_ms - client_ms }
+        Self { server_ms, client_ms, rest_ms: busy_ms() - server_ms - client_ms }
     }
 
     fn since(&self, before: &Self) -> Self {

@@ -1,7 +1,6 @@
 //! What a benchmark found: a table for people, one JSON object for programs. Figures carry what they were measured on.
 
-use super::clock;
-use super::installation::{Installation, machine_busy_ms};
+use super::installation::Installation;
 use super::machine::Machine;
 use super::samples::{Samples, Summary, rounded};
 use super::table::Table;
@@ -12,11 +11,6 @@ use crate::settings::Settings;
 use crate::terminal::Terminal;
 use serde_json::{Map, Value, json};
 use std::path::Path;
-use std::time::Duration;
-
-/// How long the machine is watched for other work, and how much of it spoils figures.
-const WATCH: Duration = Duration::from_millis(500);
-const BUSY_SHARE_MAX: f64 = 0.1;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -61,15 +55,7 @@ impl Ground {
     /// No server: what is measured runs in this program.
     pub fn here(terminal: &Terminal) -> Self {
         let mut machine = Machine::look(&std::env::temp_dir());
-        let before = machine_busy_ms();
-        clock::pause(WATCH);
-        let busy_ms = machine_busy_ms() - before;
-        machine.busy_before = busy_ms / (WATCH.as_secs_f64() * 1e3 * machine.cores.max(1) as f64);
-        if machine.busy_before > BUSY_SHARE_MAX {
-            let percent = machine.busy_before * 100.0;
-            terminal
-                .warning(&format!("other programs use {percent:.0}% of this machine; the figures show it"));
-        }
+        machine.watch(terminal);
         Self { machine, isolation: None }
     }
 }

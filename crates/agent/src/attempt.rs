@@ -287,13 +287,13 @@ impl Running<'_> {
         if self.untouched {
             return (exit, end);
         }
-        let stored = match finalize::find(self.spec, layout) {
+        let stored = match finalize::find(self.spec, layout, exit == Exit::Success) {
             Ok(stores) if stores.is_empty() => Ok(()),
             Ok(stores) => {
                 self.tell(Input::Finalizing { attempt: self.attempt });
                 finalize::store(self.node, layout, stores).await
             }
-            Err(e) => Err(e.to_string()),
+            Err(message) => Err(message),
         };
         match stored {
             Ok(()) => (exit, end),

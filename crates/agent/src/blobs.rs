@@ -1,10 +1,18 @@
-//! Folders of blobs over Azure's Blob REST: list, fetch, store. Retries what may succeed the next time.
+//! Folders of blobs over Azure's Blob REST: list, fetch, store, delete. Retries what may succeed the next time.
+//!
+//! Content is checked in both directions: a blob is stored under its MD5, which the server compares before the blob
+//! appears under its name, and what is fetched is compared with the MD5 that the server has. A folder that is empty
+//! has a blob of no bytes whose name ends with a slash.
 
+use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use futures_util::StreamExt;
 use md5::{Digest, Md5};
 use neap_protocol::BlobFolder;
@@ -19,8 +27,12 @@ const PAUSE_MS_MAX: u64 = 2_000;
 /// attempt outlives a restart of the server, and so must what it stores.
 const AWAY_MS_MAX: u64 = 600_000;
 const REQUEST_S_MAX: u64 = 300;
+/// A connection that moves fewer bytes than this in a second is given up.
+const BYTES_PER_S_MIN: u64 = 256 * 1024;
 /// A blob up to this size is stored in one request, a larger one in blocks of this size.
 const BLOCK_BYTES: usize = 8 * 1024 * 1024;
+/// Read at once of a file that is stored in one request.
+const PIECE_BYTES: usize = 256 * 1024;
 const BLOB_VERSION: &str = "2021-12-02";
 const PATH_KEPT: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -49,7 +61,7 @@ impl Blobs {
         let http = reqwest::Client::builder()
             .tls_certs_only(certificates)
             .connect_timeout(Duration::from_secs(10))
-            .timeout(Duration::from_secs(REQUEST_S_MAX))
+            .read_timeout(Duration::from_secs(REQUEST_S_MAX))
             .build()
             .map_err(|e| format!("making an HTTP client: {e}"))?;
         Ok(Self { http })
@@ -68,8 +80,8 @@ impl Blobs {
                 folder.sas
             );
             let text = self.retry("listing", &folder.prefix, || async {
-                let answer = self.http.get(&url).send().await.map_err(transport)?;
-                checked(answer).await?.text().await.map_err(transport)
+                let request = self.http.get(&url).timeout(Duration::from_secs(REQUEST_S_MAX));
+                checked(request.send().await.map_err(transport)?).await?.text().await.map_err(transport)
             });
             let (found, next) = parse_list(&text.await?)?;
             names
@@ -81,26 +93,75 @@ impl Blobs {
         }
     }
 
+    /// Whether the folder's prefix is the name of a blob.
+    pub(crate) async fn is_blob(&self, blob: &BlobFolder) -> Result<bool> {
+        let url = url_of(blob, "");
+        self.retry("looking at", &blob.prefix, || async {
+            let request = self.http.head(&url).timeout(Duration::from_secs(REQUEST_S_MAX));
+            let answer = request.send().await.map_err(transport)?;
+            if answer.status().as_u16() == 404 {
+                return Ok(false);
+            }
+            checked(answer).await.map(|_| true)
+        })
+        .await
+    }
+
     /// Fetches `{prefix}{name}` into a file.
     pub(crate) async fn fetch(&self, folder: &BlobFolder, name: &str, into: &Path) -> Result<()> {
         let url = url_of(folder, name);
         self.retry("fetching", &format!("{}{name}", folder.prefix), || async {
             let answer = checked(self.http.get(&url).send().await.map_err(transport)?).await?;
+            let stated = answer.headers().get("content-md5").and_then(|sum| sum.to_str().ok()).map(str::to_owned);
             let disk = |e: std::io::Error| Failure::Final(format!("writing {}: {e}", into.display()));
             let mut file = tokio::fs::File::create(into).await.map_err(disk)?;
             let mut body = answer.bytes_stream();
+            let mut sum = Md5::new();
             while let Some(piece) = body.next().await {
-                file.write_all(&piece.map_err(transport)?).await.map_err(disk)?;
+                let piece = piece.map_err(transport)?;
+                if stated.is_some() {
+                    sum.update(&piece);
+                }
+                file.write_all(&piece).await.map_err(disk)?;
             }
-            file.flush().await.map_err(disk)
+            file.flush().await.map_err(disk)?;
+            match stated {
+                Some(stated) if stated != STANDARD.encode(sum.finalize()) => {
+                    Err(Failure::Again("what came is not what was stored (its MD5 differs)".into()))
+                }
+                Some(_) | None => Ok(()),
+            }
+        })
+        .await
+    }
+
+    /// Marks `{prefix}{name}` (which ends with a slash, or is empty) as a folder with nothing in it.
+    pub(crate) async fn store_empty_folder(&self, folder: &BlobFolder, name: &str) -> Result<()> {
+        let what = format!("{}{name}", folder.prefix);
+        self.put(&what, &url_of(folder, name), Vec::new(), Some("hdi_isfolder")).await
+    }
+
+    /// Deletes `{prefix}{name}`; one that is not there is no failure.
+    pub(crate) async fn delete(&self, folder: &BlobFolder, name: &str) -> Result<()> {
+        let url = url_of(folder, name);
+        self.retry("deleting", &format!("{}{name}", folder.prefix), || async {
+            let request = self.http.delete(&url).timeout(Duration::from_secs(REQUEST_S_MAX));
+            let answer = request.send().await.map_err(transport)?;
+            if answer.status().as_u16() == 404 {
+                return Ok(());
+            }
+            checked(answer).await.map(|_| ())
         })
         .await
     }
 
     /// Stores an open file as `{prefix}{name}`.
-    pub(crate) async fn store(&self, folder: &BlobFolder, name: &str, mut file: std::fs::File) -> Result<()> {
+    pub(crate) async fn store(&self, folder: &BlobFolder, name: &str, mut file: File) -> Result<()> {
         let url = url_of(folder, name);
         let what = format!("{}{name}", folder.prefix);
+        if folder.whole {
+            return self.put_streamed(&what, &url, file).await;
+        }
         let mut blocks: Vec<String> = Vec::new();
         loop {
             let (piece, back) = tokio::task::spawn_blocking(move || {
@@ -113,35 +174,74 @@ impl Blobs {
             file = back;
             let piece = piece.map_err(|e| format!("reading for {what}: {e}"))?;
             if blocks.is_empty() && piece.len() < BLOCK_BYTES {
-                return self.put(&what, &url, piece, true).await;
+                return self.put(&what, &url, piece, Some("")).await;
             }
             if piece.is_empty() {
                 break;
             }
-            let id = base64::engine::general_purpose::STANDARD.encode(format!("{:08}", blocks.len()));
+            let id = STANDARD.encode(format!("{:08}", blocks.len()));
             let at = format!("{url}&comp=block&blockid={}", utf8_percent_encode(&id, VALUE_KEPT));
-            self.put(&what, &at, piece, false).await?;
+            self.put(&what, &at, piece, None).await?;
             blocks.push(id);
         }
         let list: String = blocks.iter().map(|id| format!("<Latest>{id}</Latest>")).collect();
         let body = format!("<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>{list}</BlockList>");
-        self.put(&what, &format!("{url}&comp=blocklist"), body.into_bytes(), false).await
+        self.put(&what, &format!("{url}&comp=blocklist"), body.into_bytes(), None).await
     }
 
-    async fn put(&self, what: &str, url: &str, bytes: Vec<u8>, whole: bool) -> Result<()> {
-        let sum = base64::engine::general_purpose::STANDARD.encode(Md5::digest(&bytes));
+    /// `whole` is absent for a part of a blob; with a name it sets that word of metadata to `true`.
+    async fn put(&self, what: &str, url: &str, bytes: Vec<u8>, whole: Option<&str>) -> Result<()> {
+        let sum = STANDARD.encode(Md5::digest(&bytes));
         let bytes = bytes::Bytes::from(bytes);
         self.retry("storing", what, || async {
             let mut request = self
                 .http
                 .put(url)
+                .timeout(time_for(bytes.len() as u64))
                 .header("x-ms-version", BLOB_VERSION)
                 .header("content-md5", &sum)
                 .header("content-length", bytes.len());
-            if whole {
+            if let Some(word) = whole {
                 request = request.header("x-ms-blob-type", "BlockBlob").header("x-ms-blob-content-md5", &sum);
+                if !word.is_empty() {
+                    request = request.header(format!("x-ms-meta-{word}"), "true");
+                }
             }
             checked(request.body(bytes.clone()).send().await.map_err(transport)?).await.map(|_| ())
+        })
+        .await
+    }
+
+    /// One request for the whole file, whose MD5 is announced before it is sent.
+    async fn put_streamed(&self, what: &str, url: &str, file: File) -> Result<()> {
+        let file = Arc::new(file);
+        let reading = |e: &dyn std::fmt::Display| format!("reading for {what}: {e}");
+        let summed = file.clone();
+        let (sum, length) = tokio::task::spawn_blocking(move || sum_of(&summed))
+            .await
+            .map_err(|e| reading(&e))?
+            .map_err(|e| reading(&e))?;
+        let (sum, file) = (&sum, &file);
+        self.retry("storing", what, || async move {
+            let pieces = futures_util::stream::try_unfold((file.clone(), 0), |(file, at)| async move {
+                let (piece, file) = tokio::task::spawn_blocking(move || (read_piece(&file, at), file))
+                    .await
+                    .map_err(std::io::Error::other)?;
+                let piece = piece?;
+                let next = at + piece.len() as u64;
+                Ok::<_, std::io::Error>((!piece.is_empty()).then_some((piece, (file, next))))
+            });
+            let request = self
+                .http
+                .put(url)
+                .timeout(time_for(length))
+                .header("x-ms-version", BLOB_VERSION)
+                .header("x-ms-blob-type", "BlockBlob")
+                .header("x-ms-blob-content-md5", sum)
+                .header("content-md5", sum)
+                .header("content-length", length)
+                .body(reqwest::Body::wrap_stream(pieces));
+            checked(request.send().await.map_err(transport)?).await.map(|_| ())
         })
         .await
     }
@@ -166,6 +266,29 @@ impl Blobs {
             tokio::time::sleep(Duration::from_millis(pause_ms)).await;
             pause_ms = (pause_ms * 2).min(PAUSE_MS_MAX);
         }
+    }
+}
+
+fn time_for(bytes: u64) -> Duration {
+    Duration::from_secs(REQUEST_S_MAX + bytes / BYTES_PER_S_MIN)
+}
+
+fn read_piece(file: &File, at: u64) -> std::io::Result<Vec<u8>> {
+    let mut piece = vec![0; PIECE_BYTES];
+    let length = file.read_at(&mut piece, at)?;
+    piece.truncate(length);
+    Ok(piece)
+}
+
+fn sum_of(file: &File) -> std::io::Result<(String, u64)> {
+    let (mut sum, mut at) = (Md5::new(), 0);
+    loop {
+        let piece = read_piece(file, at)?;
+        if piece.is_empty() {
+            return Ok((STANDARD.encode(sum.finalize()), at));
+        }
+        at += piece.len() as u64;
+        sum.update(&piece);
     }
 }
 

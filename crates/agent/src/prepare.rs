@@ -12,24 +12,21 @@
 //! With isolation off the job sees the same folders where they lie. A job without code, inputs and outputs costs no
 //! request and no file operation: its folder was ready before it came.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
-use std::os::unix::fs::{OpenOptionsExt, chown};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use futures_util::{StreamExt, TryStreamExt};
-use neap_protocol::{AttemptSpec, BlobFolder, Exit, FailureClass, Input, Isolation, Output};
+use neap_protocol::{AttemptSpec, Exit, FailureClass, Isolation};
 use neap_sandbox::{AttemptLimits, HEAD_FILE, JOBS_PLACE, Launch, NODE_MARK, PROCESSES_MAX, SpoolEnd, View};
 
 use crate::attempt::Node;
-use crate::blobs::{Blobs, place_below};
 use crate::command::{self, Places};
+use crate::data::{self, Brought};
 use crate::folder::{Folder, make_owned};
 use crate::python::Interpreter;
 use crate::session::prepare_failed;
-
-const FETCHES_AT_ONCE: usize = 8;
 
 /// Where an attempt's folders lie, and where the job sees them.
 #[derive(Clone, Debug)]
@@ -37,10 +34,12 @@ pub(crate) struct Layout {
     pub dir: PathBuf,
     pub work: PathBuf,
     /// `work`, as the job sees it.
-    seen: PathBuf,
+    pub seen: PathBuf,
     /// The environment for Python, as the job sees it.
     venv: Option<PathBuf>,
-    owner: Option<u32>,
+    pub owner: Option<u32>,
+    /// What was there when the job began, of the folders whose changes are stored.
+    pub brought: RefCell<Brought>,
     said_bytes: Cell<u64>,
 }
 
@@ -52,7 +51,7 @@ impl Layout {
         let seen =
             if isolated && namespaces { Path::new(JOBS_PLACE).join(&spec.job_name) } else { work.clone() };
         let venv = folder.environment().map(|name| seen.join(name));
-        Self { dir, work, seen, venv, owner, said_bytes: Cell::new(0) }
+        Self { dir, work, seen, venv, owner, brought: RefCell::default(), said_bytes: Cell::new(0) }
     }
 
     /// Adds a line of ours to the log of an attempt that does not run.
@@ -78,12 +77,8 @@ impl Layout {
         self.work.join("exe/wd")
     }
 
-    pub(crate) fn output(&self, name: &str) -> PathBuf {
-        self.work.join(data_name("OUTPUT", name))
-    }
-
     /// Makes folders below `work`, each the job's own.
-    fn make(&self, below: &str) -> io::Result<PathBuf> {
+    pub(crate) fn make(&self, below: &str) -> io::Result<PathBuf> {
         let mut path = self.work.clone();
         for part in below.split('/') {
             path.push(part);
@@ -91,10 +86,6 @@ impl Layout {
         }
         Ok(path)
     }
-}
-
-fn data_name(kind: &str, name: &str) -> String {
-    format!("cap/data-capability/wd/{kind}_{name}")
 }
 
 /// Makes everything ready. Lines about what differs from what was asked for go to the head of the log.
@@ -116,12 +107,12 @@ pub(crate) async fn prepare(
             // The code may have a file of that name.
             std::fs::remove_dir(folder).map_err(system)?;
         }
-        fetch_folder(&node.blobs()?, code, &layout.working(), layout.owner, "the job's code").await?;
+        data::fetch_code(&node.blobs()?, code, &layout.working(), layout.owner).await?;
         for folder in &made {
             make_owned(folder, layout.owner).map_err(system)?;
         }
     }
-    let places = bring_data(node, spec, layout).await?;
+    let places = data::bring(node, spec, layout).await?;
     let command =
         command::fill(&spec.command, &places).map_err(|e| prepare_failed(FailureClass::InputData, e))?;
 
@@ -161,91 +152,6 @@ pub(crate) fn limits(node: &Node, spec: &AttemptSpec) -> AttemptLimits {
         memory_mb: least(spec.limits.memory_mb, node.facts.memory_mb),
         processes: PROCESSES_MAX,
     }
-}
-
-/// Brings inputs and makes room for outputs; gives the paths as the job sees them.
-async fn bring_data(node: &Node, spec: &AttemptSpec, layout: &Layout) -> Result<Places, Exit> {
-    let system = |e: io::Error| prepare_failed(FailureClass::System, e.to_string());
-    let mut places = Places::default();
-    for (name, input) in &spec.inputs {
-        let place = match input {
-            Input::Literal { value } => value.clone(),
-            Input::File { at } => {
-                let below = data_name("INPUT", name);
-                let folder = layout.make(&below).map_err(system)?;
-                let file = at.prefix.rsplit('/').next().filter(|file| !file.is_empty()).unwrap_or(name);
-                let into =
-                    place_below(&folder, file).map_err(|e| prepare_failed(FailureClass::InputData, e))?;
-                let fetched = node.blobs()?.fetch(at, "", &into).await;
-                fetched.map_err(|e| prepare_failed(FailureClass::InputData, format!("input {name}: {e}")))?;
-                own(&into, layout.owner).map_err(system)?;
-                layout.seen.join(below).join(file).display().to_string()
-            }
-            Input::Folder { at } => {
-                let below = data_name("INPUT", name);
-                let folder = layout.make(&below).map_err(system)?;
-                fetch_folder(&node.blobs()?, at, &folder, layout.owner, &format!("input {name}")).await?;
-                layout.seen.join(below).display().to_string()
-            }
-        };
-        places.inputs.insert(name.clone(), place);
-    }
-    for (name, output) in &spec.outputs {
-        let below = data_name("OUTPUT", name);
-        let folder = layout.seen.join(&below);
-        layout.make(&below).map_err(system)?;
-        let place = match output {
-            Output::Folder { .. } => folder,
-            Output::File { at } => folder.join(file_name(at, name)),
-        };
-        places.outputs.insert(name.clone(), place.display().to_string());
-    }
-    Ok(places)
-}
-
-/// What a file output is called in its folder.
-pub(crate) fn file_name<'a>(at: &'a BlobFolder, name: &'a str) -> &'a str {
-    at.prefix.rsplit('/').next().filter(|file| !file.is_empty()).unwrap_or(name)
-}
-
-async fn fetch_folder(
-    blobs: &Blobs,
-    from: &BlobFolder,
-    into: &Path,
-    owner: Option<u32>,
-    what: &str,
-) -> Result<(), Exit> {
-    let failed = |e: String| prepare_failed(FailureClass::InputData, format!("{what}: {e}"));
-    let names = blobs.list(from).await.map_err(failed)?;
-    if names.is_empty() {
-        return Err(failed(format!("there is nothing at {}", from.prefix)));
-    }
-    let mut files = Vec::with_capacity(names.len());
-    for name in names {
-        if name.is_empty() || name.ends_with('/') {
-            continue;
-        }
-        let path = place_below(into, &name).map_err(failed)?;
-        let mut folder = into.to_owned();
-        for part in path.strip_prefix(into).unwrap_or(&path).parent().into_iter().flat_map(Path::components) {
-            folder.push(part);
-            make_owned(&folder, owner).map_err(|e| failed(e.to_string()))?;
-        }
-        files.push((name, path));
-    }
-    futures_util::stream::iter(files)
-        .map(|(name, path)| async move {
-            blobs.fetch(from, &name, &path).await?;
-            own(&path, owner).map_err(|e| e.to_string())
-        })
-        .buffer_unordered(FETCHES_AT_ONCE)
-        .try_collect::<()>()
-        .await
-        .map_err(failed)
-}
-
-fn own(path: &Path, owner: Option<u32>) -> io::Result<()> {
-    owner.map_or(Ok(()), |owner| chown(path, Some(owner), Some(owner)))
 }
 
 fn first_lines(spec: &AttemptSpec, python: Option<&Interpreter>) -> String {

@@ -15,7 +15,7 @@ fn spec() -> Box<AttemptSpec> {
         code: None,
         inputs: BTreeMap::new(),
         outputs: BTreeMap::new(),
-        artifacts: BlobFolder { container_url: String::new(), prefix: String::new(), sas: String::new() },
+        artifacts: BlobFolder::default(),
         timeout_ms: None,
         limits: Limits::default(),
         isolation: Isolation::Off,

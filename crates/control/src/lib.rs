@@ -22,6 +22,7 @@ mod measured;
 pub mod metrics;
 mod observe;
 mod orders;
+mod registrations;
 pub mod repair;
 mod roster;
 mod session;

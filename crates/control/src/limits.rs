@@ -30,3 +30,5 @@ pub const TRACED_JOBS_MAX: usize = 10_000;
 pub const NOTICES_MAX: usize = 1_000;
 /// A failed commit counts as the ledger's state for this long.
 pub const COMMIT_FAILURE_FRESH_MS: u64 = 30_000;
+/// Versions of an asset that are looked at for its next number.
+pub const VERSIONS_LOOKED_AT_MAX: u32 = 10_000;

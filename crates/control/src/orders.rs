@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use neap_core::documents::{BlobPath, InputDocument, JobDocument, OutputDocument};
+use neap_core::documents::{BlobPath, Delivery, InputDocument, JobDocument, OutputDocument};
 use neap_core::job::Need;
 use neap_core::{AttemptId, Capacity, State};
 use neap_ledger::Reader;
-use neap_protocol::{AttemptSpec, BlobFolder, Input, Isolation, Limits, Output};
+use neap_protocol::{AttemptSpec, BlobFolder, How, Input, Isolation, Keep, Limits, Output};
+use neap_storage::foreign::{self, WEB_QUERY};
 use neap_storage::sas::{Grant, Permission, SasKey, Scope};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::limits;
 
@@ -48,13 +50,12 @@ impl AttemptOrders {
             container: "azureml".into(),
             path: format!("ExperimentRun/dcid.{}/", job.name),
         };
-        let sign = |at: &BlobPath, write: bool| self.sign(at, write, now_s);
         Ok(AttemptSpec {
             job_name: job.name.to_string(),
             experiment: document.experiment,
             command: document.command,
             environment_variables: document.environment_variables,
-            code: document.code.as_ref().map(|at| sign(at, false)),
+            code: document.code.as_ref().map(|at| self.sign(at, Access::Read, now_s)),
             inputs: document
                 .inputs
                 .iter()
@@ -63,9 +64,9 @@ impl AttemptOrders {
             outputs: document
                 .outputs
                 .iter()
-                .map(|(name, output)| (name.clone(), self.output(output, now_s)))
+                .map(|(name, output)| (name.clone(), self.output(output, id.number <= 1, now_s)))
                 .collect(),
-            artifacts: sign(&artifacts, true),
+            artifacts: self.sign(&artifacts, Access::Write, now_s),
             timeout_ms: job.timeout_ms,
             limits: limits_of(job.need, given),
             isolation: self.settings.isolation,
@@ -77,22 +78,48 @@ impl AttemptOrders {
     }
 
     fn input(&self, input: &InputDocument, now_s: i64) -> Input {
+        let sign = |at: &BlobPath, how: Delivery| {
+            let access = if how == Delivery::ReadWrite { Access::Change } else { Access::Read };
+            self.sign(at, access, now_s)
+        };
         match input {
             InputDocument::Literal { value } => Input::Literal { value: value.clone() },
-            InputDocument::File { at } => Input::File { at: self.sign(at, false, now_s) },
-            InputDocument::Folder { at } => Input::Folder { at: self.sign(at, false, now_s) },
+            InputDocument::File { at, how, query } => {
+                let mut at = sign(at, *how);
+                if let Some(query) = query {
+                    // In the query of our own address, which no log shows.
+                    at.sas.push_str(&format!("&{WEB_QUERY}={}", utf8_percent_encode(query, NON_ALPHANUMERIC)));
+                }
+                Input::File { at, how: how_of(*how) }
+            }
+            InputDocument::Folder { at, how } => Input::Folder { at: sign(at, *how), how: how_of(*how) },
+            InputDocument::Any { at, how } => {
+                let path = at.path.trim_end_matches('/');
+                let file = BlobPath { path: path.into(), ..at.clone() };
+                let below = BlobPath { path: format!("{path}/"), ..at.clone() };
+                Input::Any { at: sign(&file, *how), below: sign(&below, *how), how: how_of(*how) }
+            }
         }
     }
 
-    fn output(&self, output: &OutputDocument, now_s: i64) -> Output {
+    /// `first` is whether nothing can have been stored before this attempt.
+    fn output(&self, output: &OutputDocument, first: bool, now_s: i64) -> Output {
+        let more = output.more();
+        if let Some(value) = &more.direct {
+            return Output::Direct { value: value.clone() };
+        }
+        let existing = more.how == Delivery::ReadWrite && !(more.own_place && first);
+        let keep = Keep { existing, required: more.register.is_some() };
+        let access = if existing { Access::Change } else { Access::Write };
+        let at = self.sign(output.at(), access, now_s);
         match output {
-            OutputDocument::File { at } => Output::File { at: self.sign(at, true, now_s) },
-            OutputDocument::Folder { at } => Output::Folder { at: self.sign(at, true, now_s) },
+            OutputDocument::File { .. } => Output::File { at, keep },
+            OutputDocument::Folder { .. } => Output::Folder { at, keep },
         }
     }
 
     /// A URL for this folder or blob and nothing beside it.
-    fn sign(&self, at: &BlobPath, write: bool, now_s: i64) -> BlobFolder {
+    fn sign(&self, at: &BlobPath, access: Access, now_s: i64) -> BlobFolder {
         let folder = at.path.strip_suffix('/');
         let scope = match (at.path.as_str(), folder) {
             ("", _) => Scope::Container,
@@ -100,8 +127,11 @@ impl AttemptOrders {
             (blob, None) => Scope::Blob(blob.into()),
         };
         let mut permissions = vec![Permission::Read, Permission::List];
-        if write {
+        if access != Access::Read {
             permissions.extend([Permission::Create, Permission::Write, Permission::Add]);
+        }
+        if access == Access::Change {
+            permissions.push(Permission::Delete);
         }
         let grant = Grant {
             account: at.account.clone(),
@@ -118,7 +148,26 @@ impl AttemptOrders {
             ),
             prefix: at.path.clone(),
             sas: self.sas.sign(&grant, now_s),
+            whole: foreign::is_foreign(&at.container),
         }
+    }
+}
+
+/// What an attempt may do with a folder.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
+    /// Also delete.
+    Change,
+}
+
+fn how_of(how: Delivery) -> How {
+    match how {
+        Delivery::Copy => How::Copy,
+        Delivery::ReadOnly => How::ReadOnly,
+        Delivery::ReadWrite => How::ReadWrite,
+        Delivery::Evaluated => How::Evaluated,
     }
 }
 

@@ -9,7 +9,9 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use neap_core::command::Report;
 use neap_core::{Command, JobId, NodeId, Refusal, WorkspaceId};
+use neap_ledger::Document;
 use neap_protocol::{Decoder, Down, Frame, LogChunk, Up, encode_message};
 use neap_storage::joblog;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
@@ -17,7 +19,7 @@ use tokio::sync::mpsc;
 
 use crate::conversation::{Conversation, Input, Output, Ticket, View, comes_again, core_id};
 use crate::sessions::Sessions;
-use crate::{Handle, clock, limits};
+use crate::{Handle, clock, limits, registrations};
 
 /// One TLS record.
 const READ_BYTES: usize = 16 * 1024;
@@ -112,7 +114,7 @@ impl<R: AsyncRead + Unpin> Session<R> {
             for output in out {
                 match output {
                     Output::Say(down) => self.say(&down)?,
-                    Output::Report { report, ticket } => self.report(Command::Report(report), ticket),
+                    Output::Report { report, ticket } => self.report(report, ticket),
                     other => later.push(other),
                 }
             }
@@ -125,7 +127,7 @@ impl<R: AsyncRead + Unpin> Session<R> {
         match output {
             Output::Say(down) => self.say(&down),
             Output::Report { report, ticket } => {
-                self.report(Command::Report(report), ticket);
+                self.report(report, ticket);
                 Ok(())
             }
             Output::Order(effect) => {
@@ -147,8 +149,11 @@ impl<R: AsyncRead + Unpin> Session<R> {
         }
     }
 
-    fn report(&self, command: Command, ticket: Option<Ticket>) {
-        let taken = take_in(self.sessions.handle.clone(), command);
+    fn report(&self, report: Report, ticket: Option<Ticket>) {
+        let taken: BoxFuture<'static, Result<(), Refusal>> = match registrations::of(&self.sessions, &report) {
+            None => Box::pin(take_in(self.sessions.handle.clone(), Command::Report(report))),
+            Some(found) => Box::pin(registrations::take_in(self.sessions.clone(), report, found)),
+        };
         match ticket {
             Some(ticket) => {
                 self.pending.push(Box::pin(async move { Input::Settled(ticket, taken.await) }));
@@ -211,7 +216,16 @@ pub(crate) fn take_in(
     handle: Handle,
     command: Command,
 ) -> impl Future<Output = Result<(), Refusal>> + Send + 'static {
-    let mut answer = handle.submit_later("neap", command.clone(), Vec::new());
+    take_in_with(handle, command, Vec::new())
+}
+
+/// The same, with documents that the command names.
+pub(crate) fn take_in_with(
+    handle: Handle,
+    command: Command,
+    documents: Vec<Document>,
+) -> impl Future<Output = Result<(), Refusal>> + Send + 'static {
+    let mut answer = handle.submit_later("neap", command.clone(), documents.clone());
     async move {
         loop {
             match answer.await.unwrap_or_else(|_| Err(crate::handle::stopping())) {
@@ -221,7 +235,7 @@ pub(crate) fn take_in(
                 }
                 Err(refusal) => return Err(refusal),
             }
-            answer = handle.submit_later("neap", command.clone(), Vec::new());
+            answer = handle.submit_later("neap", command.clone(), documents.clone());
         }
     }
 }

@@ -46,6 +46,8 @@ pub struct Sessions {
     pub(crate) leases_changed: Notify,
     /// What is waited for.
     next_lease: AtomicU64,
+    /// Held while versions are chosen for outputs, until they are on record.
+    pub(crate) registering: tokio::sync::Mutex<()>,
 }
 
 impl Sessions {
@@ -59,6 +61,7 @@ impl Sessions {
             accepted: AtomicU64::new(0),
             leases_changed: Notify::new(),
             next_lease: AtomicU64::new(u64::MAX),
+            registering: tokio::sync::Mutex::default(),
         }
     }
 

@@ -72,6 +72,21 @@ pub enum Command {
 
     /// From a provider or an agent.
     Report(Report),
+    /// The last news of an attempt, and what its outputs become if that completes the job: both or neither are so.
+    ReportOutputs {
+        report: Report,
+        assets: Vec<NewAsset>,
+    },
+}
+
+/// An asset version to be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewAsset {
+    pub workspace: WorkspaceId,
+    pub kind: Arc<str>,
+    pub name: Arc<str>,
+    pub version: Arc<str>,
+    pub document: DocHash,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -31,7 +31,8 @@ pub struct JobDocument {
     pub preamble: Vec<String>,
 }
 
-/// A blob or a folder of blobs in one of the workspace's own containers.
+/// A blob or a folder of blobs, as the server's blob face reaches it: in a container of the workspace's own, or
+/// elsewhere, in a container whose name begins with `~` (see `neap_storage::foreign`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlobPath {
     pub account: String,
@@ -40,19 +41,126 @@ pub struct BlobPath {
     pub path: String,
 }
 
+/// Where an input's content lies and how the job is given it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum InputDocument {
-    Literal { value: String },
-    File { at: BlobPath },
-    Folder { at: BlobPath },
+    /// The value itself. A URI that the job opens by itself (mode `direct`) is one too.
+    Literal {
+        value: String,
+    },
+    File {
+        at: BlobPath,
+        #[serde(default)]
+        how: Delivery,
+        /// The query of a web address: it may hold a signature, so it is no part of the path.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        query: Option<String>,
+    },
+    Folder {
+        at: BlobPath,
+        #[serde(default)]
+        how: Delivery,
+    },
+    /// A file or a folder (models may be either): which, is seen when it is fetched.
+    Any {
+        at: BlobPath,
+        #[serde(default)]
+        how: Delivery,
+    },
+}
+
+impl InputDocument {
+    /// Where it lies, unless the job is given the value itself.
+    pub fn at(&self) -> Option<&BlobPath> {
+        match self {
+            Self::Literal { .. } => None,
+            Self::File { at, .. } | Self::Folder { at, .. } | Self::Any { at, .. } => Some(at),
+        }
+    }
+}
+
+/// How a job is given files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Delivery {
+    /// A copy of the job's own (`download`, `upload`).
+    #[default]
+    Copy,
+    /// A copy that the job cannot change (`ro_mount`).
+    ReadOnly,
+    /// A copy whose changes are stored when the job has ended (`rw_mount`).
+    ReadWrite,
+    /// The files that an `MLTable` file names, and nothing else (`eval_mount`, `eval_download`).
+    Evaluated,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum OutputDocument {
-    File { at: BlobPath },
-    Folder { at: BlobPath },
+    File {
+        at: BlobPath,
+        #[serde(default)]
+        more: OutputDetails,
+    },
+    Folder {
+        at: BlobPath,
+        #[serde(default)]
+        more: OutputDetails,
+    },
+}
+
+/// What else is known of an output. The defaults are those of a plain output in its default place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputDetails {
+    /// `mltable`, `mlflow_model`…; absent for `uri_file` and `uri_folder`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asset_type: Option<String>,
+    #[serde(default)]
+    pub how: Delivery,
+    /// The place is the job's own: nothing can lie there before its first attempt.
+    #[serde(default)]
+    pub own_place: bool,
+    /// The job is given this URI and stores there by itself (mode `direct`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direct: Option<String>,
+    /// What it becomes when the job completes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub register: Option<Registration>,
+}
+
+/// An asset version to be: all of it is known when the job is submitted, but for a version left to the server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registration {
+    /// `data` or `model`, as in [`crate::Command::PutAsset`].
+    pub kind: String,
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// As answered.
+    pub properties: Value,
+}
+
+impl OutputDocument {
+    pub fn at(&self) -> &BlobPath {
+        match self {
+            Self::File { at, .. } | Self::Folder { at, .. } => at,
+        }
+    }
+
+    pub fn more(&self) -> &OutputDetails {
+        match self {
+            Self::File { more, .. } | Self::Folder { more, .. } => more,
+        }
+    }
+
+    /// Azure's word for what it is.
+    pub fn asset_type(&self) -> &str {
+        match self {
+            Self::File { more, .. } => more.asset_type.as_deref().unwrap_or("uri_file"),
+            Self::Folder { more, .. } => more.asset_type.as_deref().unwrap_or("uri_folder"),
+        }
+    }
 }
 
 /// What may be edited while and after a job runs.

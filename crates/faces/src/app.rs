@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::ask::Caller;
+use crate::elsewhere::DataAccess;
 use crate::limits;
 
 /// The names this installation goes by.
@@ -61,6 +62,8 @@ pub struct App {
     pub installation: Arc<Installation>,
     pub server: Arc<ServerFacts>,
     pub observability: Arc<Observability>,
+    /// Data elsewhere: what may be reached, and how.
+    pub data: Arc<DataAccess>,
     pub memory: Arc<Memory>,
 }
 

@@ -219,25 +219,81 @@ pub struct Limits {
 
 /// A folder of blobs behind a directory-scoped SAS: `{url}/{relative path}?{sas}`.
 /// Listing: `{container_url}?restype=container&comp=list&prefix={prefix}&{sas}`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlobFolder {
     pub container_url: String,
     /// Without a leading slash; with a trailing one when it names a folder, without when it names one blob.
     pub prefix: String,
     pub sas: String,
+    /// A blob is stored in one request, however large: blocks are not taken there.
+    #[serde(default)]
+    pub whole: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Input {
-    Literal { value: String },
-    File { at: BlobFolder },
-    Folder { at: BlobFolder },
+    Literal {
+        value: String,
+    },
+    File {
+        at: BlobFolder,
+        #[serde(default)]
+        how: How,
+    },
+    Folder {
+        at: BlobFolder,
+        #[serde(default)]
+        how: How,
+    },
+    /// A file or a folder. `at` is as for a file, `below` as for a folder.
+    Any {
+        at: BlobFolder,
+        below: BlobFolder,
+        #[serde(default)]
+        how: How,
+    },
+}
+
+/// How the job is given files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    /// A copy of its own.
+    #[default]
+    Copy,
+    /// A copy that it cannot change, where the node can see to that.
+    ReadOnly,
+    /// A copy; what the job changes, adds or deletes in it is changed, added and deleted at its source afterwards.
+    ReadWrite,
+    /// What the folder's `MLTable` file names.
+    Evaluated,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Output {
-    File { at: BlobFolder },
-    Folder { at: BlobFolder },
+    File {
+        at: BlobFolder,
+        #[serde(default)]
+        keep: Keep,
+    },
+    Folder {
+        at: BlobFolder,
+        #[serde(default)]
+        keep: Keep,
+    },
+    /// The job stores it by itself.
+    Direct { value: String },
+}
+
+/// What an output is besides its place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keep {
+    /// What lies there already is there for the job too, and is gone when the job deletes it.
+    #[serde(default)]
+    pub existing: bool,
+    /// Without it the attempt has not done its work.
+    #[serde(default)]
+    pub required: bool,
 }

@@ -1,6 +1,7 @@
 //! `config.yaml` in the data folder: everything has a default, and an unknown key is refused.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
 
 use neap_core::settings::{ProviderSettings, Settings};
 use neap_core::{Capacity, names};
@@ -24,6 +25,26 @@ pub struct Config {
     pub metrics: MetricsRule,
     pub alerts: AlertRules,
     pub local: Local,
+    pub inputs: InputRules,
+    pub outputs: OutputRules,
+}
+
+/// What jobs may read of this machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct InputRules {
+    /// Folders that jobs may name (`file:///…`, plain paths, datastores on local folders).
+    pub allow: Vec<PathBuf>,
+    /// Beginnings of addresses, and the local copies that stand for what lies below them.
+    pub map: BTreeMap<String, PathBuf>,
+}
+
+/// What jobs may write of this machine, besides the data folder through the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OutputRules {
+    /// Folders that datastores on local folders may be in to be written to.
+    pub allow: Vec<PathBuf>,
 }
 
 /// Who may read `/metrics`.
@@ -140,6 +161,8 @@ impl Default for Config {
             metrics: MetricsRule::default(),
             alerts: AlertRules::default(),
             local: Local::default(),
+            inputs: InputRules::default(),
+            outputs: OutputRules::default(),
         }
     }
 }
@@ -215,7 +238,26 @@ impl Config {
         if self.locations.as_ref().is_some_and(Vec::is_empty) {
             problems.push("locations must name at least one place");
         }
+        let paths = self.inputs.allow.iter().chain(self.inputs.map.values()).chain(&self.outputs.allow);
+        let is_whole = |path: &&PathBuf| {
+            path.is_absolute() && !path.components().any(|part| part == Component::ParentDir) && path.parent().is_some()
+        };
+        if !paths.into_iter().all(|path| is_whole(&path)) {
+            problems.push("the paths of inputs.allow, inputs.map and outputs.allow must be absolute, without '..', and not '/'");
+        }
+        if self.inputs.map.keys().any(|prefix| !prefix.contains("://")) {
+            problems.push("inputs.map maps addresses: each key must have a scheme, as in https://");
+        }
         if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+    }
+
+    /// What jobs may reach of this machine.
+    pub fn data_rules(&self) -> neap_faces::DataRules {
+        neap_faces::DataRules {
+            inputs_allow: self.inputs.allow.clone(),
+            outputs_allow: self.outputs.allow.clone(),
+            inputs_map: self.inputs.map.clone().into_iter().collect(),
+        }
     }
 
     /// What of it decides something.

@@ -1,4 +1,4 @@
-//! The one HTTP client for what the server sends by itself: notices and spans. It trusts what clients of this
+//! The HTTP clients for what the server asks by itself: notices and spans, and data elsewhere. They trust what clients of this
 //! installation trust: the public roots and Neap's own CA.
 
 use std::path::Path;
@@ -8,6 +8,7 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 
 const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(10);
+const IDLE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
 pub enum OutgoingError {
@@ -20,6 +21,15 @@ pub enum OutgoingError {
 }
 
 pub fn client(bundle: &Path) -> Result<reqwest::Client, OutgoingError> {
+    Ok(builder(bundle)?.timeout(ANSWER).redirect(reqwest::redirect::Policy::none()).build()?)
+}
+
+/// For data, which may take as long as it takes while something moves.
+pub fn data_client(bundle: &Path) -> Result<reqwest::Client, OutgoingError> {
+    Ok(builder(bundle)?.read_timeout(IDLE).build()?)
+}
+
+fn builder(bundle: &Path) -> Result<reqwest::ClientBuilder, OutgoingError> {
     let unreadable = |problem: String| OutgoingError::Bundle { path: bundle.display().to_string(), problem };
     let mut roots = rustls::RootCertStore::empty();
     let certificates = CertificateDer::pem_file_iter(bundle).map_err(|e| unreadable(e.to_string()))?;
@@ -32,10 +42,7 @@ pub fn client(bundle: &Path) -> Result<reqwest::Client, OutgoingError> {
     Ok(reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
         .connect_timeout(CONNECT)
-        .timeout(ANSWER)
-        .redirect(reqwest::redirect::Policy::none())
-        .user_agent(concat!("neap/", env!("CARGO_PKG_VERSION")))
-        .build()?)
+        .user_agent(concat!("neap/", env!("CARGO_PKG_VERSION"))))
 }
 
 /// Why it failed, without the URL: that may hold a secret.

@@ -182,6 +182,10 @@ impl Server<'_> {
             }),
             server: Arc::new(facts),
             observability: Arc::new(self.observability()?),
+            data: Arc::new(neap_faces::DataAccess {
+                rules: self.config.data_rules(),
+                http: Some(outgoing::data_client(&bundle)?),
+            }),
             memory: Arc::default(),
         };
         let (close, closing) = watch::channel(false);

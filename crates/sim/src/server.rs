@@ -508,7 +508,7 @@ fn early_answers(step: &Step<Reply>) -> Vec<(Reply, Result<Accepted, Refusal>)> 
 }
 
 fn spec(name: &str, timeout_ms: Option<u64>) -> AttemptSpec {
-    let nowhere = BlobFolder { container_url: String::new(), prefix: String::new(), sas: String::new() };
+    let nowhere = BlobFolder::default();
     AttemptSpec {
         job_name: name.into(),
         experiment: String::new(),

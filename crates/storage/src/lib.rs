@@ -1,14 +1,15 @@
 //! Blobs on local folders, with the names, properties and listing order of Azure Blob Storage; the
 //! signed URLs that give access to them; and the one log of a job.
 //!
-//! This crate knows no HTTP and reads no clock. **Its calls block**: they are plain calls of the
-//! file system and of SQLite, so an asynchronous caller makes them through `spawn_blocking`. The one thing to await is
-//! [`Follower`], which wakes when a blob grows.
+//! This crate reads no clock, and but for [`foreign`] it knows no HTTP and **its calls block**: they are plain calls of
+//! the file system and of SQLite, so an asynchronous caller makes them through `spawn_blocking`. To await are
+//! [`Follower`], which wakes when a blob grows, and what lies elsewhere, in [`foreign`].
 
 mod append;
 mod blocks;
 mod error;
 mod follow;
+pub mod foreign;
 pub mod joblog;
 mod limits;
 mod list;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
-use neap_protocol::{Down, Exit, Input, Isolation, Output, Report, Up};
+use neap_protocol::{Down, Exit, How, Input, Isolation, Keep, Output, Report, Up};
 use world::{Heard, World, attempt, found, wait_until};
 
 type Test = fn(&tokio::runtime::Runtime);
@@ -70,13 +70,13 @@ async fn a_job_goes_all_the_way() {
         );
         spec.code = Some(world.folder("code/"));
         spec.inputs = BTreeMap::from([
-            ("data".into(), Input::Folder { at: world.folder("data/set/") }),
-            ("file".into(), Input::File { at: world.folder("data/one file & more.txt") }),
+            ("data".into(), Input::Folder { at: world.folder("data/set/"), how: How::ReadOnly }),
+            ("file".into(), Input::File { at: world.folder("data/one file & more.txt"), how: How::Copy }),
             ("lr".into(), Input::Literal { value: "0.1".into() }),
         ]);
         spec.outputs = BTreeMap::from([
-            ("model".into(), Output::Folder { at: world.folder("named/model/") }),
-            ("solo".into(), Output::File { at: world.folder("named/solo.txt") }),
+            ("model".into(), Output::Folder { at: world.folder("named/model/"), keep: Keep::default() }),
+            ("solo".into(), Output::File { at: world.folder("named/solo.txt"), keep: Keep::default() }),
         ]);
         spec.preamble = vec!["first line".into()];
         spec.image = Some("img:1".into());
@@ -208,7 +208,7 @@ async fn what_cannot_be_prepared_says_why() {
     let mut wire = world.welcome(60_000).await;
     let mut heard = Heard::default();
     let mut spec = world.spec("true", Isolation::Full);
-    spec.inputs = BTreeMap::from([("data".into(), Input::Folder { at: world.folder("nothing/here/") })]);
+    spec.inputs = BTreeMap::from([("data".into(), Input::Folder { at: world.folder("nothing/here/"), how: How::Copy })]);
     wire.send(&Down::Start { attempt: attempt(1), spec: Box::new(spec) }).await;
     let spec = world.spec("echo ${{inputs.gone}}", Isolation::Full);
     wire.send(&Down::Start { attempt: attempt(2), spec: Box::new(spec) }).await;

@@ -131,6 +131,7 @@ impl World {
             container_url: format!("https://localhost:{}/acc/box", self.port),
             prefix: prefix.into(),
             sas: "sig=x".into(),
+            whole: false,
         }
     }
 

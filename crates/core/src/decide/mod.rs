@@ -10,8 +10,9 @@ pub use jobs::outcome_of_exit;
 pub(crate) use jobs::{cancel_events, stop_deadline};
 pub(crate) use reports::boot_failed;
 
-use crate::command::Command;
+use crate::command::{Command, NewAsset};
 use crate::event::{AssetDeleted, AssetPut, Event, ServerDraining, ServerStarted};
+use crate::job::Status;
 use crate::problem::{Code, Refusal};
 use crate::state::State;
 use crate::units::Millis;
@@ -45,6 +46,17 @@ pub fn decide(state: &State, command: Command, now: Millis) -> Result<Vec<Event>
         Command::DeleteJob { job } => jobs::delete(state, job),
 
         Command::Report(report) => reports::report(state, report, now),
+        Command::ReportOutputs { report, assets } => {
+            let mut events = reports::report(state, report, now)?;
+            let completes = |event: &Event| matches!(event, Event::JobEnded(end) if end.outcome.status == Status::Completed);
+            if events.iter().any(completes) {
+                events.extend(assets.into_iter().map(|asset| {
+                    let NewAsset { workspace, kind, name, version, document } = asset;
+                    AssetPut { workspace, kind, name, version, document, content: None }.into()
+                }));
+            }
+            Ok(events)
+        }
     }
 }
 

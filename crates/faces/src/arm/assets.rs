@@ -1,4 +1,7 @@
-//! Versioned assets that are kept as they came: environments and data.
+//! Versioned assets that are kept as they came: environments, data and models.
+//!
+//! A name has a *container*: what all its versions share. It is on record only where somebody put it, to archive the
+//! name as a whole or to describe it; otherwise it is read off the newest version.
 
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -39,6 +42,31 @@ pub(crate) const DATA: Kind = Kind {
     check: check_data,
 };
 
+pub(crate) const MODELS: Kind = Kind {
+    plural: "models",
+    word: "model",
+    changeable: &["description", "tags", "properties", "isArchived", "stage", "flavors"],
+    check: check_model,
+};
+
+impl Kind {
+    /// What the ledger calls the container of a name, which has one version.
+    fn container_word(self) -> String {
+        format!("{}-container", self.word)
+    }
+}
+
+const CONTAINER_VERSION: &str = "1";
+
+/// Which of the archived and the others a list has.
+fn listed(ask: &Ask, archived: bool) -> bool {
+    match ask.query.get("listViewType").unwrap_or("ActiveOnly").to_ascii_lowercase().as_str() {
+        "all" => true,
+        "archivedonly" => archived,
+        _ => !archived,
+    }
+}
+
 pub(crate) async fn answer(
     app: &App,
     ask: &Ask,
@@ -47,8 +75,10 @@ pub(crate) async fn answer(
     rest: &[&str],
 ) -> Result<Response, Refusal> {
     match (ask.method.as_str(), rest) {
-        ("GET", []) => list_names(app, workspace, kind),
+        ("GET", []) => list_names(app, ask, workspace, kind),
         ("GET", [name]) => container(app, workspace, kind, name),
+        ("PUT", [name]) => put_container(app, ask, workspace, kind, name).await,
+        ("DELETE", [name]) => delete_container(app, ask, workspace, kind, name).await,
         ("GET", [name, "versions"]) => list_versions(app, ask, workspace, kind, name),
         ("GET", [name, "versions", version]) => {
             let row =
@@ -100,57 +130,173 @@ fn list_versions(
     kind: Kind,
     name: &str,
 ) -> Result<Response, Refusal> {
-    let top = ask.query.get("$top").and_then(|top| top.parse().ok()).unwrap_or(limits::PAGE_ROWS_MAX as u32);
-    let rows = app.control.reader().asset_versions(workspace.id, kind.word, name, top).map_err(unreadable)?;
-    let value: Vec<Value> =
-        rows.iter().map(|row| version_answer(app, workspace, kind, row)).collect::<Result<_, _>>()?;
+    let number = |key: &str| ask.query.get(key).and_then(|text| text.parse::<usize>().ok());
+    let (top, skip) = (number("$top").unwrap_or(limits::PAGE_ROWS_MAX), number("$skip").unwrap_or(0));
+    let mut rows = versions(app, workspace, kind, name)?;
+    if ask.query.get("$orderBy").is_some_and(|order| order.to_ascii_lowercase().ends_with(" asc")) {
+        rows.reverse();
+    }
+    let mut value = Vec::new();
+    let mut passed = 0;
+    for row in &rows {
+        let answer = version_answer(app, workspace, kind, row)?;
+        if !listed(ask, answer["properties"]["isArchived"] == true) {
+            continue;
+        }
+        passed += 1;
+        if passed > skip && value.len() < top {
+            value.push(answer);
+        }
+    }
     Ok(reply::ok(&json!({"value": value, "nextLink": null})))
 }
 
-fn list_names(app: &App, workspace: &Workspace, kind: Kind) -> Result<Response, Refusal> {
+/// Newest first.
+fn versions(app: &App, workspace: &Workspace, kind: Kind, name: &str) -> Result<Vec<AssetRow>, Refusal> {
+    let reader = app.control.reader();
+    reader.asset_versions(workspace.id, kind.word, name, limits::PAGE_ROWS_MAX as u32).map_err(unreadable)
+}
+
+fn list_names(app: &App, ask: &Ask, workspace: &Workspace, kind: Kind) -> Result<Response, Refusal> {
     let rows = app.control.reader().asset_names(workspace.id, kind.word).map_err(unreadable)?;
     let mut value = Vec::new();
     // Environments that belong to one job are not listed.
     for row in rows.iter().filter(|row| row.name != "CliV2AnonymousEnvironment") {
-        value.push(container_answer(app, workspace, kind, row)?);
+        let answer = container_answer(app, workspace, kind, &row.name)?.unwrap_or_default();
+        if listed(ask, answer["properties"]["isArchived"] == true) {
+            value.push(answer);
+        }
     }
     Ok(reply::ok(&json!({"value": value, "nextLink": null})))
 }
 
 fn container(app: &App, workspace: &Workspace, kind: Kind, name: &str) -> Result<Response, Refusal> {
-    let latest = app.control.reader().asset_versions(workspace.id, kind.word, name, 1).map_err(unreadable)?;
-    let row = latest.first().ok_or_else(|| missing(kind, name, ""))?;
-    Ok(reply::ok(&container_answer(app, workspace, kind, row)?))
+    let answer = container_answer(app, workspace, kind, name)?.ok_or_else(|| missing(kind, name, ""))?;
+    Ok(reply::ok(&answer))
 }
 
-fn container_answer(
-    app: &App,
-    workspace: &Workspace,
-    kind: Kind,
-    latest: &AssetRow,
-) -> Result<Value, Refusal> {
-    let document: AssetDocument = app.document(&latest.document)?;
-    let versions = app
+/// What was put for the name as a whole.
+fn kept_container(app: &App, workspace: &Workspace, kind: Kind, name: &str) -> Result<Option<AssetDocument>, Refusal> {
+    let row = app
         .control
         .reader()
-        .asset_versions(workspace.id, kind.word, &latest.name, limits::PAGE_ROWS_MAX as u32)
+        .asset(workspace.id, &kind.container_word(), name, CONTAINER_VERSION)
         .map_err(unreadable)?;
-    let created = Millis(document.created_ms);
-    Ok(json!({
-        "id": paths::child_id(workspace, &format!("{}/{}", kind.plural, latest.name)),
-        "name": latest.name,
+    row.map(|row| app.document(&row.document)).transpose()
+}
+
+fn container_answer(app: &App, workspace: &Workspace, kind: Kind, name: &str) -> Result<Option<Value>, Refusal> {
+    let rows = versions(app, workspace, kind, name)?;
+    let latest: Option<AssetDocument> = rows.first().map(|row| app.document(&row.document)).transpose()?;
+    let kept = kept_container(app, workspace, kind, name)?;
+    let Some(source) = kept.as_ref().or(latest.as_ref()) else { return Ok(None) };
+    let of_latest = |key: &str| latest.as_ref().map_or(Value::Null, |latest| latest.properties[key].clone());
+    let of_kept = |key: &str| kept.as_ref().map(|kept| kept.properties[key].clone());
+    let object = |value: Value| if value.is_object() { value } else { json!({}) };
+    let created = Millis(source.created_ms);
+    Ok(Some(json!({
+        "id": paths::child_id(workspace, &format!("{}/{name}", kind.plural)),
+        "name": name,
         "type": format!("Microsoft.MachineLearningServices/workspaces/{}", kind.plural),
         "properties": {
-            "description": document.properties["description"],
-            "tags": document.properties["tags"].as_object().cloned().unwrap_or_default(),
-            "properties": {},
-            "isArchived": false,
-            "dataType": document.properties["dataType"],
-            "latestVersion": latest.version,
-            "nextVersion": next_version(versions.iter().map(|row| row.version.as_str())),
+            "description": source.properties["description"],
+            "tags": object(source.properties["tags"].clone()),
+            "properties": object(of_kept("properties").unwrap_or_default()),
+            "isArchived": of_kept("isArchived").unwrap_or(json!(false)) == true,
+            "dataType": of_latest("dataType"),
+            "latestVersion": rows.first().map(|row| &row.version),
+            "nextVersion": next_version(rows.iter().map(|row| row.version.as_str())),
         },
-        "systemData": system_data(&document.created_by, created, created),
-    }))
+        "systemData": system_data(&source.created_by, created, created),
+    })))
+}
+
+async fn put_container(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    kind: Kind,
+    name: &str,
+) -> Result<Response, Refusal> {
+    let body = ask.json()?;
+    let mut problems = Vec::new();
+    check_name(kind, name, "name", &mut problems);
+    let fields = Fields::of(body.get("properties"), "properties", &mut problems);
+    fields.flag("isArchived", &mut problems);
+    Refusal::unless_empty(problems)?;
+    let existing = container_answer(app, workspace, kind, name)?;
+    let asked = &body["properties"];
+    let keep = |key: &str| {
+        let before = existing.as_ref().map_or(Value::Null, |existing| existing["properties"][key].clone());
+        asked.get(key).filter(|value| !value.is_null()).cloned().unwrap_or(before)
+    };
+    let document = AssetDocument {
+        properties: json!({
+            "description": keep("description"),
+            "tags": keep("tags"),
+            "properties": keep("properties"),
+            "isArchived": keep("isArchived"),
+        }),
+        created_by: ask.caller.actor.clone(),
+        created_ms: app.now().0,
+        sealed_secret: None,
+    };
+    let stored = app::document(&document)?;
+    let command = Command::PutAsset {
+        workspace: workspace.id,
+        kind: kind.container_word().into(),
+        name: name.into(),
+        version: CONTAINER_VERSION.into(),
+        document: stored.hash,
+        content: None,
+    };
+    app.submit(&ask.caller, command, vec![stored]).await?;
+    let status = if existing.is_some() { StatusCode::OK } else { StatusCode::CREATED };
+    let answer = container_answer(app, workspace, kind, name)?
+        .ok_or_else(|| internal("The asset's container was put and is not in the tables."))?;
+    Ok(reply::json(status, &answer))
+}
+
+/// The name with all its versions.
+async fn delete_container(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    kind: Kind,
+    name: &str,
+) -> Result<Response, Refusal> {
+    let rows = versions(app, workspace, kind, name)?;
+    let kept = kept_container(app, workspace, kind, name)?;
+    if rows.is_empty() && kept.is_none() {
+        return Ok(reply::empty(StatusCode::NO_CONTENT));
+    }
+    let mut gone: Vec<(String, String)> = rows.into_iter().map(|row| (row.kind, row.version)).collect();
+    gone.extend(kept.map(|_| (kind.container_word(), CONTAINER_VERSION.to_owned())));
+    for (word, version) in gone {
+        let command = Command::DeleteAsset {
+            workspace: workspace.id,
+            kind: word.into(),
+            name: name.into(),
+            version: version.into(),
+        };
+        app.submit(&ask.caller, command, Vec::new()).await?;
+    }
+    Ok(reply::empty(StatusCode::OK))
+}
+
+fn check_name(kind: Kind, text: &str, what: &str, problems: &mut Vec<Problem>) {
+    if !good_name(text) {
+        problems.push(
+            Problem::new(
+                Code::InvalidResourceName,
+                format!(
+                    "'{text}' cannot be the {what} of a {}: 1 to 255 letters, digits, '-', '_' and '.'.",
+                    kind.word
+                ),
+            )
+            .at(what),
+        );
+    }
 }
 
 fn next_version<'a>(versions: impl Iterator<Item = &'a str>) -> String {
@@ -169,18 +315,7 @@ async fn put(
     let body = ask.json()?;
     let mut problems = Vec::new();
     for (text, what) in [(name, "name"), (version, "version")] {
-        if !good_name(text) {
-            problems.push(
-                Problem::new(
-                    Code::InvalidResourceName,
-                    format!(
-                        "'{text}' cannot be the {what} of a {}: 1 to 255 letters, digits, '-', '_' and '.'.",
-                        kind.word
-                    ),
-                )
-                .at(what),
-            );
-        }
+        check_name(kind, text, what, &mut problems);
     }
     let fields = Fields::of(body.get("properties"), "properties", &mut problems);
     (kind.check)(&fields, &mut problems);
@@ -240,7 +375,7 @@ async fn delete(
     Ok(reply::empty(StatusCode::OK))
 }
 
-fn good_name(text: &str) -> bool {
+pub(crate) fn good_name(text: &str) -> bool {
     (1..=255).contains(&text.len())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
         && !text.starts_with('.')
@@ -263,6 +398,11 @@ fn answered_properties(kind: Kind, asked: Option<&Value>) -> Value {
     if kind.word == "environment" {
         out.insert("environmentType".into(), json!("UserCreated"));
         out.entry("osType").or_insert_with(|| json!("Linux"));
+    }
+    if kind.word == "model" {
+        // Clients walk through it without looking.
+        out.entry("flavors").or_insert_with(|| json!({}));
+        out.entry("modelType").or_insert_with(|| json!("custom_model"));
     }
     out.insert("provisioningState".into(), json!("Succeeded"));
     Value::Object(out)
@@ -318,6 +458,20 @@ fn check_data(fields: &Fields<'_>, problems: &mut Vec<Problem>) {
     }
 }
 
+fn check_model(fields: &Fields<'_>, problems: &mut Vec<Problem>) {
+    match fields.text("modelType", problems) {
+        Some("custom_model" | "mlflow_model" | "triton_model") | None => {}
+        Some(other) => problems.push(errors::bad(
+            format!("'{other}' is not a model type: custom_model, mlflow_model or triton_model."),
+            "properties.modelType",
+        )),
+    }
+    if fields.text("modelUri", problems).is_none_or(str::is_empty) {
+        problems.push(errors::bad("A model needs a 'modelUri'.", "properties.modelUri"));
+    }
+    fields.object("flavors", problems);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -356,5 +510,8 @@ mod tests {
         assert_eq!(check(ENVIRONMENTS, json!({"image": "x", "osType": "Windows"})), 1);
         assert_eq!(check(DATA, json!({"dataType": "uri_folder", "dataUri": "azureml://x"})), 0);
         assert_eq!(check(DATA, json!({"dataType": "odd"})), 2);
+        assert_eq!(check(MODELS, json!({"modelUri": "azureml://x"})), 0);
+        assert_eq!(check(MODELS, json!({"modelType": "odd", "flavors": 3})), 3);
+        assert_eq!(answered_properties(MODELS, Some(&json!({"flavors": null})))["flavors"], json!({}));
     }
 }

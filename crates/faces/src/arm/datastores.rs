@@ -6,9 +6,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use neap_core::documents::AssetDocument;
 use neap_core::state::Workspace;
-use neap_core::{Code, Command, Millis, Refusal};
+use neap_core::{Code, Command, Millis, Problem, Refusal};
+use neap_storage::foreign::Definition;
 use serde_json::{Value, json};
 
+use crate::elsewhere::{self, DATASTORE as KIND, DATASTORE_VERSION as VERSION};
 use super::{errors, paths, system_data};
 use crate::app::{self, App, internal, unreadable};
 use crate::ask::Ask;
@@ -16,9 +18,6 @@ use crate::fields::Fields;
 use crate::reply;
 use crate::workspace_files::{self, ARTIFACT_STORE, BLOB_STORE, container_of};
 
-const KIND: &str = "datastore";
-/// A datastore is not versioned; the ledger's assets are.
-const VERSION: &str = "1";
 
 fn envelope(workspace: &Workspace, name: &str, properties: &Value, by: &str, created: Millis) -> Value {
     json!({
@@ -125,8 +124,10 @@ pub(crate) async fn put(
             "properties.isDefault",
         ));
     }
-    Refusal::unless_empty(problems)?;
     let mut properties = body["properties"].clone();
+    let existing = find(app, workspace, name).ok();
+    problems.extend(check(app, workspace, name, &properties, existing.as_ref().map(|(found, _)| found))?);
+    Refusal::unless_empty(problems)?;
     let secrets = properties["credentials"]
         .as_object_mut()
         .and_then(|credentials| credentials.remove("secrets"))
@@ -137,12 +138,11 @@ pub(crate) async fn put(
             properties[key] = json!({});
         }
     }
-    let existing = find(app, workspace, name).ok();
     let sealed_secret = match secrets {
         Some(secrets) => {
             let sealed = app
                 .vault
-                .seal(&vault_name(workspace, name), secrets.to_string().as_bytes())
+                .seal(&elsewhere::vault_name(workspace.id, name), secrets.to_string().as_bytes())
                 .map_err(|e| internal(e.to_string()))?;
             Some(STANDARD.encode(sealed))
         }
@@ -166,8 +166,36 @@ pub(crate) async fn put(
     Ok(reply::json(status, &envelope(workspace, name, &document.properties, &document.created_by, now)))
 }
 
-fn vault_name(workspace: &Workspace, name: &str) -> String {
-    format!("workspace/{}/datastore/{}", workspace.id, name.to_lowercase())
+/// What is wrong with the definition of a datastore that jobs could use. Other types are kept as they came.
+fn check(
+    app: &App,
+    workspace: &Workspace,
+    name: &str,
+    properties: &Value,
+    existing: Option<&AssetDocument>,
+) -> Result<Vec<Problem>, Refusal> {
+    let kind = properties["datastoreType"].as_str().unwrap_or_default();
+    if !matches!(kind, "AzureBlob" | "AzureDataLakeGen2" | elsewhere::S3_TYPE | elsewhere::FOLDER_TYPE) {
+        return Ok(Vec::new());
+    }
+    let given = Some(&properties["credentials"]["secrets"]).filter(|secrets| !secrets.is_null()).cloned();
+    let secrets = match (given, existing) {
+        (Some(secrets), _) => Some(secrets),
+        (None, Some(existing)) => elsewhere::opened_secrets(app, workspace.id, name, existing)?,
+        (None, None) => None,
+    };
+    let rules = &app.data.rules;
+    Ok(match elsewhere::definition(properties, secrets.as_ref()) {
+        Err(why) => vec![errors::bad(format!("The datastore '{name}': {why}"), "properties")],
+        Ok(Definition::Folder(path)) if rules.readable_root(&path).is_none() => vec![errors::bad(
+            format!(
+                "The folder '{}' is not below one of inputs.allow or outputs.allow in the server's configuration.",
+                path.display()
+            ),
+            "properties.path",
+        )],
+        Ok(_) => Vec::new(),
+    })
 }
 
 pub(crate) async fn delete(
@@ -207,20 +235,12 @@ pub(crate) fn list_secrets(
         return Ok(reply::ok(&json!({"secretsType": "Sas", "sasToken": token})));
     }
     let (document, _) = find(app, workspace, name)?;
-    let Some(sealed) = document.sealed_secret else {
+    let Some(mut secrets) = elsewhere::opened_secrets(app, workspace.id, name, &document)? else {
         return Err(Refusal::because(
             Code::ResourceNotFound,
             format!("The datastore '{name}' has no secrets."),
         ));
     };
-    let sealed =
-        STANDARD.decode(sealed).map_err(|e| internal(format!("A sealed secret cannot be read: {e}.")))?;
-    let opened = app
-        .vault
-        .open_document(&vault_name(workspace, name), &sealed)
-        .map_err(|e| internal(e.to_string()))?;
-    let mut secrets: Value = serde_json::from_slice(&opened)
-        .map_err(|e| internal(format!("A sealed secret cannot be read: {e}.")))?;
     if secrets["secretsType"].is_null() {
         secrets["secretsType"] = document.properties["credentials"]["credentialsType"].clone();
     }

@@ -163,6 +163,7 @@ async fn in_workspace(
             assets::answer(app, ask, workspace, assets::ENVIRONMENTS, rest).await
         }
         (_, ["data", rest @ ..]) => assets::answer(app, ask, workspace, assets::DATA, rest).await,
+        (_, ["models", rest @ ..]) => assets::answer(app, ask, workspace, assets::MODELS, rest).await,
 
         ("GET", ["datastores"]) => datastores::list(app, ask, workspace),
         ("GET", ["datastores", d]) => datastores::get(app, ask, workspace, d),

@@ -19,7 +19,6 @@ const SENTENCES: &[(&str, &str)] = &[
         "components",
         "Components are not supported yet; submit a command job with the component's command, code and environment.",
     ),
-    ("models", "A model registry is not part of Neap; keep models as job outputs or data assets."),
     ("registries", "Registries are not part of Neap; register environments and data in the workspace."),
     (
         "connections",

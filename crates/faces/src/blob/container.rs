@@ -31,7 +31,8 @@ pub(super) async fn properties(face: &BlobFace, target: &Target) -> Result<Respo
     .await
 }
 
-pub(super) async fn list(face: &BlobFace, target: &Target) -> Result<Response, Failure> {
+/// What a listing asks for.
+pub(super) fn query_of(target: &Target) -> Result<ListQuery, Failure> {
     let results_max = match target.get("maxresults") {
         None => None,
         Some(text) => Some(text.parse().ok().filter(|max| *max > 0).ok_or_else(|| {
@@ -39,24 +40,32 @@ pub(super) async fn list(face: &BlobFace, target: &Target) -> Result<Response, F
             Failure::new(StatusCode::BAD_REQUEST, "OutOfRangeQueryParameterValue", message)
         })?),
     };
-    let query = ListQuery {
+    Ok(ListQuery {
         prefix: target.get("prefix").unwrap_or_default().to_owned(),
         delimiter: target.get("delimiter").map(str::to_owned),
         marker: target.get("marker").map(str::to_owned),
         results_max,
-    };
-    let with_metadata =
-        target.get("include").is_some_and(|list| list.split(',').any(|word| word == "metadata"));
+    })
+}
+
+pub(super) async fn list(face: &BlobFace, target: &Target) -> Result<Response, Failure> {
+    let query = query_of(target)?;
     let (store, account, container) = (face.store.clone(), target.account.clone(), target.container.clone());
     let (page, query) = blocking(move || {
         let page = store.list(&account, &container, &query)?;
         Ok((page, query))
     })
     .await?;
-    let text = listing(&target.container, &query, &page, with_metadata);
+    Ok(answer_listing(target, &query, &page))
+}
+
+pub(super) fn answer_listing(target: &Target, query: &ListQuery, page: &ListPage) -> Response {
+    let with_metadata =
+        target.get("include").is_some_and(|list| list.split(',').any(|word| word == "metadata"));
+    let text = listing(&target.container, query, page, with_metadata);
     let mut response = Response::new(Body::from(text));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
-    Ok(response)
+    response
 }
 
 fn listing(container: &str, query: &ListQuery, page: &ListPage, with_metadata: bool) -> String {

@@ -9,6 +9,7 @@
 
 mod answer;
 mod container;
+mod foreign;
 mod incoming;
 mod mounted;
 mod read;
@@ -40,6 +41,10 @@ pub type BearerCheck = Arc<dyn Fn(&HeaderMap, &Uri) -> bool + Send + Sync>;
 /// The time, in unix seconds.
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
+/// Opens what lies elsewhere: account, container, name, the query of a web address, and whether to write.
+type Opener =
+    Arc<dyn Fn(&str, &str, &str, Option<&str>, bool) -> Result<crate::elsewhere::Opened, neap_core::Refusal> + Send + Sync>;
+
 /// What this face needs.
 #[derive(Clone)]
 pub struct BlobFace {
@@ -48,6 +53,7 @@ pub struct BlobFace {
     pub sas: Arc<SasKey>,
     pub bearer: BearerCheck,
     pub now_s: Clock,
+    elsewhere: Option<Opener>,
     uploads: Arc<Semaphore>,
 }
 
@@ -59,7 +65,7 @@ impl std::fmt::Debug for BlobFace {
 
 impl BlobFace {
     pub fn new(store: Arc<Store>, sas: Arc<SasKey>, bearer: BearerCheck, now_s: Clock) -> Self {
-        Self { store, sas, bearer, now_s, uploads: Arc::new(Semaphore::new(UPLOADS_AT_ONCE)) }
+        Self { store, sas, bearer, now_s, elsewhere: None, uploads: Arc::new(Semaphore::new(UPLOADS_AT_ONCE)) }
     }
 }
 
@@ -81,6 +87,9 @@ async fn serve(face: &BlobFace, target: Target, request: Request) -> Result<Resp
     let operation = Operation::of(request.method(), &target, request.headers())?;
     let access = target.authorize(face, operation, request.headers(), request.uri())?;
     let (parts, body) = request.into_parts();
+    if neap_storage::foreign::is_foreign(&target.container) {
+        return foreign::serve(face, operation, access, &target, &parts.headers, body).await;
+    }
     match operation {
         Operation::Properties => read::properties(face, &target, &parts.headers).await,
         Operation::Get => read::content(face, &target, &parts.headers).await,

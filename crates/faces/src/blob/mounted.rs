@@ -2,16 +2,21 @@
 
 use super::BlobFace;
 use crate::app::App;
-use crate::{ask, audience};
+use crate::{ask, audience, elsewhere};
 use std::sync::Arc;
 
 impl From<App> for BlobFace {
     fn from(app: App) -> Self {
         let (store, sas, clock) = (app.store.clone(), app.sas.clone(), app.clone());
+        let opener = app.clone();
         let bearer = move |headers: &axum::http::HeaderMap, uri: &axum::http::Uri| {
             let base = ask::base_url(uri, headers, &app.base_url);
             audience::authenticate(&app, headers, &base).is_ok()
         };
-        Self::new(store, sas, Arc::new(bearer), Arc::new(move || clock.now_s()))
+        let mut face = Self::new(store, sas, Arc::new(bearer), Arc::new(move || clock.now_s()));
+        face.elsewhere = Some(Arc::new(move |account, container, name, query, write| {
+            elsewhere::open(&opener, account, container, name, query, write)
+        }));
+        face
     }
 }

@@ -134,14 +134,14 @@ pub(super) fn condition_of(headers: &HeaderMap) -> Condition {
     Condition { if_match: text(header::IF_MATCH), if_none_match: text(header::IF_NONE_MATCH) }
 }
 
-fn condition_for(headers: &HeaderMap, access: Access) -> Condition {
+pub(super) fn condition_for(headers: &HeaderMap, access: Access) -> Condition {
     match access {
         Access::Full => condition_of(headers),
         Access::NewOnly => Condition::absent(),
     }
 }
 
-fn refuse_too_long(headers: &HeaderMap, max: u64) -> Result<(), Failure> {
+pub(super) fn refuse_too_long(headers: &HeaderMap, max: u64) -> Result<(), Failure> {
     let length =
         headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if length.is_some_and(|length| length > max) {
@@ -164,7 +164,7 @@ fn md5_header(headers: &HeaderMap, name: &'static str) -> Result<Option<[u8; 16]
     }
 }
 
-fn announced_md5(headers: &HeaderMap) -> Result<Option<[u8; 16]>, Failure> {
+pub(super) fn announced_md5(headers: &HeaderMap) -> Result<Option<[u8; 16]>, Failure> {
     md5_header(headers, "content-md5")
 }
 

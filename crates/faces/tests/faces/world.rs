@@ -133,6 +133,7 @@ impl World {
                 node_logs: root.join("node-logs"),
             }),
             observability: Arc::default(),
+            data: Arc::default(),
             memory: Arc::default(),
         };
         let world =

@@ -11,7 +11,6 @@ use serde_json::{Map, Value, json};
 
 use crate::app::{App, unreadable};
 use crate::arm::{paths, system_data};
-use crate::workspace_files;
 
 pub(crate) fn answer(app: &App, base: &str, workspace: &Workspace, row: &JobRow) -> Result<Value, Refusal> {
     let document: JobDocument = app.document(&row.document)?;
@@ -105,15 +104,6 @@ fn error_of(row: &JobRow) -> Option<Value> {
 }
 
 /// The long form of an output's place, and its type.
-pub(crate) fn output_uri(workspace: &Workspace, output: &OutputDocument) -> (String, &'static str) {
-    let (at, kind) = match output {
-        OutputDocument::File { at } => (at, "uri_file"),
-        OutputDocument::Folder { at } => (at, "uri_folder"),
-    };
-    let datastore = workspace_files::datastore_of(&at.container).unwrap_or(workspace_files::BLOB_STORE);
-    let uri = format!(
-        "azureml://subscriptions/{}/resourcegroups/{}/workspaces/{}/datastores/{datastore}/paths/{}",
-        workspace.subscription, workspace.group, workspace.name, at.path
-    );
-    (uri, kind)
+pub(crate) fn output_uri<'a>(workspace: &Workspace, output: &'a OutputDocument) -> (String, &'a str) {
+    (super::data::uri_of(workspace, output.at()), output.asset_type())
 }

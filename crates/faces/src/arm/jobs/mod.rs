@@ -2,8 +2,11 @@
 
 mod answer_of;
 mod compare;
+mod data;
 mod list;
 mod need;
+mod ports;
+mod presence;
 mod read;
 mod references;
 mod write;

@@ -1,21 +1,18 @@
 //! From a job's PUT body to its definition, with every problem at once. What is taken but has no effect is said in
 //! the log's first lines, never dropped in silence.
 
-use std::collections::BTreeMap;
-
-use neap_core::documents::{InputDocument, JobDocument, OutputDocument};
+use neap_core::documents::JobDocument;
 use neap_core::job::Need;
 use neap_core::state::Workspace;
 use neap_core::{Code, Problem, Refusal};
 use serde_json::{Map, Value};
 
-use super::references::{self, Shape, Shelf};
-use super::{compare, need};
+use super::references::{self, Shelf};
+use super::{compare, need, ports};
 use crate::arm::errors::bad;
 use crate::arm::paths;
 use crate::durations;
 use crate::fields::Fields;
-use crate::workspace_files;
 
 /// Between low (1) and high (3).
 const DEFAULT_PRIORITY: u8 = 2;
@@ -100,8 +97,8 @@ pub(super) fn read(
     }
     document.environment_variables =
         fields.strings("environmentVariables", &mut problems).unwrap_or_default();
-    read_inputs(&fields, workspace, shelf, &mut document.inputs, &mut problems)?;
-    read_outputs(name, &fields, workspace, shelf, &mut document.outputs, &mut notes, &mut problems)?;
+    ports::read_inputs(&fields, workspace, shelf, &mut document.inputs, &mut problems)?;
+    ports::read_outputs(name, &fields, workspace, shelf, &mut document.outputs, &mut problems)?;
     check_bindings(&document, &mut problems);
 
     let need = read_resources(&fields, &mut notes, &mut problems);
@@ -169,129 +166,6 @@ fn read_compute(fields: &Fields<'_>, workspace: &Workspace, problems: &mut Vec<P
             String::new()
         }
     }
-}
-
-fn read_inputs(
-    fields: &Fields<'_>,
-    workspace: &Workspace,
-    shelf: &dyn Shelf,
-    inputs: &mut BTreeMap<String, InputDocument>,
-    problems: &mut Vec<Problem>,
-) -> Result<(), Refusal> {
-    for (name, value) in fields.object("inputs", problems).entries() {
-        let place = format!("properties.inputs.{name}");
-        let input = Fields::of(Some(value), &place, problems);
-        let kind = input.text("jobInputType", problems).unwrap_or("literal").to_ascii_lowercase();
-        let shape = match kind.as_str() {
-            "literal" => {
-                let value = match input.value("value") {
-                    Some(Value::String(text)) => text.clone(),
-                    Some(other) => other.to_string(),
-                    None => {
-                        problems.push(bad(format!("The input '{name}' has no 'value'."), &place));
-                        continue;
-                    }
-                };
-                inputs.insert(name.clone(), InputDocument::Literal { value });
-                continue;
-            }
-            "uri_file" => Shape::File,
-            "uri_folder" | "mltable" => Shape::Folder,
-            "custom_model" | "mlflow_model" | "triton_model" => {
-                problems.push(
-                    Problem::new(Code::NotSupported, format!("The input '{name}' is a model ({kind}), which is not supported yet; give its folder as uri_folder.")).at(place),
-                );
-                continue;
-            }
-            _ => {
-                problems.push(bad(format!("The input '{name}' has the unknown type '{kind}'."), &place));
-                continue;
-            }
-        };
-        if input.text("mode", problems).is_some_and(|mode| {
-            mode.eq_ignore_ascii_case("Direct") || mode.to_ascii_lowercase().starts_with("eval")
-        }) {
-            problems.push(
-                Problem::new(Code::NotSupported, format!("The input '{name}' asks for a mode that is not supported yet; use ro_mount or download.")).at(input.place("mode")),
-            );
-        }
-        let Some(uri) = input.text("uri", problems).filter(|uri| !uri.is_empty()) else {
-            problems.push(bad(format!("The input '{name}' has no 'uri'."), &place));
-            continue;
-        };
-        if let Some(at) = references::data(shelf, workspace, uri, shape, &input.place("uri"), problems)? {
-            let document = match shape {
-                Shape::File => InputDocument::File { at },
-                Shape::Folder => InputDocument::Folder { at },
-            };
-            inputs.insert(name.clone(), document);
-        }
-    }
-    Ok(())
-}
-
-fn read_outputs(
-    job: &str,
-    fields: &Fields<'_>,
-    workspace: &Workspace,
-    shelf: &dyn Shelf,
-    outputs: &mut BTreeMap<String, OutputDocument>,
-    notes: &mut Vec<String>,
-    problems: &mut Vec<Problem>,
-) -> Result<(), Refusal> {
-    for (name, value) in fields.object("outputs", problems).entries() {
-        let place = format!("properties.outputs.{name}");
-        if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') || name.is_empty() {
-            problems.push(bad(
-                format!("'{name}' cannot name an output: letters, digits, '_' and '-' can."),
-                &place,
-            ));
-            continue;
-        }
-        let output = Fields::of(Some(value), &place, problems);
-        let kind = output.text("jobOutputType", problems).unwrap_or("uri_folder").to_ascii_lowercase();
-        let shape = match kind.as_str() {
-            "uri_file" => Shape::File,
-            "uri_folder" | "mltable" => Shape::Folder,
-            "custom_model" | "mlflow_model" | "triton_model" => {
-                notes.push(format!(
-                    "The output '{name}' ({kind}) is kept as a folder; models are not registered yet."
-                ));
-                Shape::Folder
-            }
-            _ => {
-                problems.push(bad(format!("The output '{name}' has the unknown type '{kind}'."), &place));
-                continue;
-            }
-        };
-        if output.text("mode", problems).is_some_and(|mode| mode.eq_ignore_ascii_case("Direct")) {
-            problems.push(
-                Problem::new(Code::NotSupported, format!("The output '{name}' asks for the mode 'direct', which is not supported yet; use rw_mount or upload.")).at(output.place("mode")),
-            );
-        }
-        if let Some(asset) = output.text("assetName", problems) {
-            notes
-                .push(format!("The output '{name}' is kept, but not registered as the asset '{asset}' yet."));
-        }
-        let at = match output.text("uri", problems).filter(|uri| !uri.is_empty()) {
-            Some(uri) => references::data(shelf, workspace, uri, shape, &output.place("uri"), problems)?,
-            None => {
-                let folder = format!("azureml/{job}/{name}/");
-                Some(workspace_files::default_output(
-                    workspace.id,
-                    if shape == Shape::File { folder + name } else { folder },
-                ))
-            }
-        };
-        if let Some(at) = at {
-            let document = match shape {
-                Shape::File => OutputDocument::File { at },
-                Shape::Folder => OutputDocument::Folder { at },
-            };
-            outputs.insert(name.clone(), document);
-        }
-    }
-    Ok(())
 }
 
 /// `${{inputs.x}}` and `${{outputs.y}}` must exist; those inside `$[[ ]]` are optional.

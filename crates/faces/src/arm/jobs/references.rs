@@ -1,18 +1,32 @@
-//! What a job points at (code, environment, data, datastores), turned into places in the workspace's own storage.
+//! What a job points at by name (code, environment), looked up and turned into places in the workspace's own storage.
+//! Data has a file of its own, `data.rs`.
 
-use neap_core::documents::{AssetDocument, BlobPath};
+use neap_core::documents::{AssetDocument, BlobPath, JobDocument};
 use neap_core::state::Workspace;
 use neap_core::{Code, Problem, Refusal};
+use neap_ledger::AssetRow;
 use serde_json::Value;
 
 use crate::app::{App, unreadable};
+use crate::limits;
 use crate::arm::paths::{self, Version};
-use crate::workspace_files::{self, account, container_of};
+use super::data::Datastores;
+use crate::elsewhere::{self, DataRules};
+use crate::workspace_files;
 
 /// Looks registered things up. A trait so that reading a job can be tested without a ledger.
 pub(super) trait Shelf {
-    /// `properties` of an asset version; `None` version means the newest.
+    /// `properties` of an asset version; `None` version means the newest that is not archived.
     fn asset(&self, kind: &str, name: &str, version: Option<&str>) -> Result<Option<Value>, Refusal>;
+
+    /// The definition of a job of this workspace.
+    fn job(&self, name: &str) -> Result<Option<JobDocument>, Refusal>;
+
+    /// Every datastore on record (not the workspace's own), with its `properties`.
+    fn datastores(&self) -> Result<Datastores, Refusal>;
+
+    /// What the configuration says about data.
+    fn rules(&self) -> &DataRules;
 }
 
 pub(super) struct LedgerShelf<'a> {
@@ -23,21 +37,45 @@ pub(super) struct LedgerShelf<'a> {
 impl Shelf for LedgerShelf<'_> {
     fn asset(&self, kind: &str, name: &str, version: Option<&str>) -> Result<Option<Value>, Refusal> {
         let reader = self.app.control.reader();
-        let row = match version {
-            Some(version) => reader.asset(self.workspace.id, kind, name, version).map_err(unreadable)?,
-            None => reader
-                .asset_versions(self.workspace.id, kind, name, 1)
-                .map_err(unreadable)?
-                .into_iter()
-                .next(),
+        let properties = |row: AssetRow| {
+            self.app.document::<AssetDocument>(&row.document).map(|document| document.properties)
         };
-        row.map(|row| self.app.document::<AssetDocument>(&row.document).map(|document| document.properties))
-            .transpose()
+        if let Some(version) = version {
+            let row = reader.asset(self.workspace.id, kind, name, version).map_err(unreadable)?;
+            return row.map(properties).transpose();
+        }
+        let newest = reader.asset_versions(self.workspace.id, kind, name, limits::PAGE_ROWS_MAX as u32);
+        for row in newest.map_err(unreadable)? {
+            let found = properties(row)?;
+            if found["isArchived"] != true {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    fn job(&self, name: &str) -> Result<Option<JobDocument>, Refusal> {
+        let row = self.app.control.reader().job(self.workspace.id, name).map_err(unreadable)?;
+        row.map(|row| self.app.document(&row.document)).transpose()
+    }
+
+    fn datastores(&self) -> Result<Datastores, Refusal> {
+        let rows = self.app.control.reader().asset_names(self.workspace.id, elsewhere::DATASTORE);
+        let rows = rows.map_err(unreadable)?.into_iter();
+        rows.map(|row| {
+            let document: AssetDocument = self.app.document(&row.document)?;
+            Ok((row.name, document.properties))
+        })
+        .collect()
+    }
+
+    fn rules(&self) -> &DataRules {
+        &self.app.data.rules
     }
 }
 
 /// A registered thing named by an id, or the problem with the id.
-fn registered(
+pub(super) fn registered(
     shelf: &dyn Shelf,
     workspace: &Workspace,
     id: &str,
@@ -154,124 +192,6 @@ pub(super) fn environment(
         );
     }
     Ok(Environment { image: text("image"), packages: text("condaFile"), notes })
-}
-
-/// What is at the end of a data URI.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
-    File,
-    Folder,
-}
-
-/// A data input or output: `azureml://datastores/..`, its long form, or a registered data asset.
-pub(super) fn data(
-    shelf: &dyn Shelf,
-    workspace: &Workspace,
-    uri: &str,
-    shape: Shape,
-    place: &str,
-    problems: &mut Vec<Problem>,
-) -> Result<Option<BlobPath>, Refusal> {
-    if uri.starts_with("azureml://") {
-        return Ok(collect(datastore_path(shelf, workspace, uri, shape, place)?, problems));
-    }
-    if uri.starts_with('/') || uri.starts_with("azureml:") {
-        let properties =
-            match registered(shelf, workspace, uri, ("data", "data"), Code::ResourceNotFound, place)? {
-                Ok(properties) => properties,
-                Err(problem) => {
-                    // The status of the whole answer is that of a bad request, not of a missing job.
-                    problems.push(Problem { code: Code::BadArgument, ..problem });
-                    return Ok(None);
-                }
-            };
-        let inner = properties["dataUri"].as_str().unwrap_or("");
-        if inner.starts_with("azureml://") {
-            return Ok(collect(datastore_path(shelf, workspace, inner, shape, place)?, problems));
-        }
-        problems.push(unreachable_scheme(inner, place));
-        return Ok(None);
-    }
-    problems.push(unreachable_scheme(uri, place));
-    Ok(None)
-}
-
-fn collect<T>(found: Result<T, Problem>, problems: &mut Vec<Problem>) -> Option<T> {
-    found.map_err(|problem| problems.push(problem)).ok()
-}
-
-fn unreachable_scheme(uri: &str, place: &str) -> Problem {
-    let scheme = uri.split_once("://").map_or("no scheme", |(scheme, _)| scheme);
-    Problem::new(
-        Code::NotSupported,
-        format!("'{uri}' ({scheme}) cannot be read by jobs yet; upload the data to the workspace and use azureml://datastores/workspaceblobstore/paths/…."),
-    )
-    .at(place)
-}
-
-fn datastore_path(
-    shelf: &dyn Shelf,
-    workspace: &Workspace,
-    uri: &str,
-    shape: Shape,
-    place: &str,
-) -> Result<Result<BlobPath, Problem>, Refusal> {
-    let problem = |code: Code, message: String| Ok(Err(Problem::new(code, message).at(place)));
-    let rest = uri.trim_start_matches("azureml://");
-    let mut rest = rest;
-    if rest.to_ascii_lowercase().starts_with("subscriptions/") {
-        let parts: Vec<&str> = rest.splitn(7, '/').collect();
-        let same = |at: usize, name: &str| parts.get(at).is_some_and(|part| part.eq_ignore_ascii_case(name));
-        let named = same(2, "resourcegroups") && same(4, "workspaces");
-        if !named || parts.len() < 7 {
-            return problem(Code::BadArgument, format!("'{uri}' is not a path in a datastore."));
-        }
-        if !(same(1, &workspace.subscription) && same(3, &workspace.group) && same(5, &workspace.name)) {
-            return problem(
-                Code::BadArgument,
-                format!("'{uri}' is in another workspace; a job can use what is in its own."),
-            );
-        }
-        rest = parts[6];
-    }
-    let Some((datastore, path)) = rest.strip_prefix("datastores/").and_then(|rest| rest.split_once('/'))
-    else {
-        return problem(
-            Code::BadArgument,
-            format!("'{uri}' is not of the form azureml://datastores/NAME/paths/PATH."),
-        );
-    };
-    let path = path.strip_prefix("paths/").unwrap_or(path);
-    let Some(container) = container_of(datastore) else {
-        let known = shelf.asset("datastore", datastore, Some("1"))?.is_some();
-        return if known {
-            problem(
-                Code::NotSupported,
-                format!(
-                    "The datastore '{datastore}' is kept, but jobs cannot read or write other storage than the workspace's own yet."
-                ),
-            )
-        } else {
-            problem(
-                Code::DatastoreNotFound,
-                format!("There is no datastore '{datastore}' in this workspace."),
-            )
-        };
-    };
-    let path = path.trim_start_matches('/');
-    if !workspace_files::is_safe(path) {
-        return problem(Code::BadArgument, format!("'{uri}' has '.' or '..' in its path."));
-    }
-    let blob = BlobPath { account: account(workspace.id), container: container.into(), path: path.into() };
-    Ok(match shape {
-        Shape::Folder => Ok(as_folder(blob)),
-        Shape::File if blob.path.is_empty() || blob.path.ends_with('/') => Err(Problem::new(
-            Code::BadArgument,
-            format!("'{uri}' names a folder where a file is asked for (uri_file)."),
-        )
-        .at(place)),
-        Shape::File => Ok(blob),
-    })
 }
 
 fn as_folder(mut blob: BlobPath) -> BlobPath {

@@ -10,7 +10,7 @@ use neap_ledger::JobRow;
 use serde_json::{Map, Value};
 
 use super::references::LedgerShelf;
-use super::{answer, compare, find, read};
+use super::{answer, compare, find, presence, read};
 use crate::app::{self, App, unreadable};
 use crate::ask::Ask;
 use crate::fields::{Fields, check_tags};
@@ -65,6 +65,7 @@ async fn submit(
 ) -> Result<JobRow, Refusal> {
     let asked = read::read(name, body, workspace, &LedgerShelf { app, workspace })?;
     let mut problems = asked.problems;
+    problems.extend(presence::missing(app, &asked.document).await?);
     let (meta, _) = read_meta(body, JobMeta::default(), &mut problems);
     if asked.cluster.is_empty() {
         // There is no cluster to hold the job against; the rest of what is wrong is said now.

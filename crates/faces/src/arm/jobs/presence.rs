@@ -1,0 +1,116 @@
+//! Whether the inputs of a job are there, as far as that can be known without asking another machine: in the server's
+//! own store and on its disk. The rest is found out when an attempt fetches it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use neap_core::documents::{BlobPath, InputDocument, JobDocument};
+use neap_core::{Problem, Refusal};
+use neap_storage::{BlobAddress, ListQuery, Store, foreign};
+
+use super::data::Shape;
+use crate::app::{App, internal};
+use crate::arm::errors::bad;
+
+/// What is at a place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct There {
+    file: bool,
+    folder: bool,
+}
+
+/// A problem for every input that is not there, or is not what the job says.
+pub(super) async fn missing(app: &App, document: &JobDocument) -> Result<Vec<Problem>, Refusal> {
+    let looked_at: Vec<(String, Shape, BlobPath)> = document
+        .inputs
+        .iter()
+        .filter_map(|(name, input)| {
+            let shape = match input {
+                InputDocument::Literal { .. } => return None,
+                InputDocument::File { .. } => Shape::File,
+                InputDocument::Folder { .. } => Shape::Folder,
+                InputDocument::Any { .. } => Shape::Any,
+            };
+            let at = input.at()?;
+            let is_near = !foreign::is_foreign(&at.container) || at.container == foreign::FILE;
+            is_near.then(|| (name.clone(), shape, at.clone()))
+        })
+        .collect();
+    if looked_at.is_empty() {
+        return Ok(Vec::new());
+    }
+    let store = Arc::clone(&app.store);
+    let look = move || {
+        let problem = |(name, shape, at): &(String, Shape, BlobPath)| {
+            let there = if at.container == foreign::FILE { on_disk(at) } else { in_store(&store, at)? };
+            Ok(told(name, *shape, at, there))
+        };
+        looked_at.iter().filter_map(|input| problem(input).transpose()).collect::<neap_storage::Result<_>>()
+    };
+    match tokio::task::spawn_blocking(look).await {
+        Ok(found) => found.map_err(crate::workspace_files::storage),
+        Err(e) => Err(internal(format!("A storage call did not come to an end: {e}."))),
+    }
+}
+
+fn told(name: &str, shape: Shape, at: &BlobPath, there: There) -> Option<Problem> {
+    let path = at.path.trim_end_matches('/');
+    let message = match (shape, there) {
+        (Shape::File, There { file: true, .. }) | (Shape::Folder, There { folder: true, .. }) => return None,
+        (Shape::Any, There { file, folder }) if file || folder => return None,
+        (Shape::File, There { folder: true, .. }) => {
+            format!("The input '{name}' is a file (uri_file), and '{path}' is a folder; say uri_folder.")
+        }
+        (Shape::Folder, There { file: true, .. }) => {
+            format!("The input '{name}' is a folder, and '{path}' is a file; say uri_file.")
+        }
+        _ => format!("There is nothing at '{path}', where the input '{name}' should be."),
+    };
+    Some(bad(message, &format!("properties.inputs.{name}.uri")))
+}
+
+fn on_disk(at: &BlobPath) -> There {
+    let path: PathBuf = Path::new("/").join(&at.path);
+    std::fs::metadata(path).map_or(There::default(), |found| There { file: found.is_file(), folder: found.is_dir() })
+}
+
+fn in_store(store: &Store, at: &BlobPath) -> neap_storage::Result<There> {
+    let path = at.path.trim_end_matches('/');
+    let file = match BlobAddress::new(at.account.as_str(), at.container.as_str(), path) {
+        Ok(address) => match store.properties(&address) {
+            Ok(_) => true,
+            Err(neap_storage::Error::BlobNotFound(_) | neap_storage::Error::ContainerNotFound { .. }) => false,
+            Err(error) => return Err(error),
+        },
+        // The whole container.
+        Err(_) => false,
+    };
+    let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
+    let query = ListQuery { prefix, results_max: Some(1), ..ListQuery::default() };
+    let folder = match store.list(&at.account, &at.container, &query) {
+        Ok(page) => !page.entries.is_empty(),
+        Err(neap_storage::Error::ContainerNotFound { .. }) => false,
+        Err(error) => return Err(error),
+    };
+    Ok(There { file, folder })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_is_told() {
+        let at = BlobPath { account: "neapst1".into(), container: "c".into(), path: "a/b/".into() };
+        let (none, file, folder) = (There::default(), There { file: true, folder: false }, There { file: false, folder: true });
+        let say = |shape, there| told("x", shape, &at, there).map(|p| p.message);
+        for (shape, there) in [(Shape::File, file), (Shape::Folder, folder), (Shape::Any, file), (Shape::Any, folder)] {
+            assert_eq!(say(shape, there), None);
+        }
+        assert!(say(Shape::File, folder).unwrap().contains("say uri_folder"));
+        assert!(say(Shape::Folder, file).unwrap().contains("say uri_file"));
+        for shape in [Shape::File, Shape::Folder, Shape::Any] {
+            assert!(say(shape, none).unwrap().contains("nothing at 'a/b'"));
+        }
+    }
+}

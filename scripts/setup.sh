@@ -63,11 +63,11 @@ need_venv() {
   echo "$want" > "$home/.stamp"
 }
 
-need_npm_client() {
-  local home=tests/npm want
+need_npm() {
+  local home=$1 want
   want=$(cat "$home/package.json" "$home/package-lock.json" | sha256sum | cut -d' ' -f1)
   if [ -f "$home/node_modules/.stamp" ] && [ "$(cat "$home/node_modules/.stamp")" = "$want" ]; then return 0; fi
-  say "installing the npm client in $home"
+  say "installing what $home/package.json names"
   (cd "$home" && npm ci --silent --no-audit --no-fund)
   echo "$want" > "$home/node_modules/.stamp"
 }
@@ -83,8 +83,10 @@ case $mode in
     need_programs node:nodejs npm:npm
     # The partition tests make a network namespace and cut it: only root can.
     [ "$(id -u)" != 0 ] || need_programs nft:nftables ip:iproute2
-    for name in sdk sdk-older mgmt mgmt-older az; do need_venv "$name"; done
-    need_npm_client
+    for name in sdk sdk-older mgmt mgmt-older az s3; do need_venv "$name"; done
+    # The management client, and the storage emulator of the data suite.
+    need_npm tests/npm
+    need_npm tests/azurite
     command -v cargo-nextest >/dev/null 2>&1 || say "cargo-nextest is not installed: the Rust tests run under 'cargo test' instead."
     ;;
   *) die "unknown mode '$mode': build or test." ;;

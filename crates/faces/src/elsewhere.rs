@@ -100,25 +100,22 @@ pub(crate) fn open(
         Ok::<_, Refusal>((name[..at].to_owned(), name[at..].to_owned()))
     };
     let failed = |e: foreign::Error| internal(format!("{e}."));
-    match container {
-        foreign::STORE => {
-            let (base, name) = split(1)?;
-            let workspace = account.strip_prefix("neapst").and_then(|id| id.parse().ok()).map(WorkspaceId);
-            let workspace = workspace.ok_or_else(|| bad(format!("'{account}' is no account of a workspace.")))?;
-            let definition = datastore(app, workspace, base.trim_end_matches('/'))?;
-            if let Definition::Folder(path) = &definition {
+    if let Some(name_of_store) = foreign::datastore_of_container(container) {
+        let workspace = account.strip_prefix("neapst").and_then(|id| id.parse().ok()).map(WorkspaceId);
+        let workspace = workspace.ok_or_else(|| bad(format!("'{account}' is no account of a workspace.")))?;
+        let definition = datastore(app, workspace, name_of_store)?;
+        let store = match &definition {
+            Definition::Folder(path) => {
                 let rules = &app.data.rules;
                 let allowed = if write { rules.writable_root(path) } else { rules.readable_root(path) };
-                if allowed.is_none() {
-                    return Err(not_allowed(path, write));
-                }
+                allowed.ok_or_else(|| not_allowed(path, write))?;
+                Foreign::Folder(Folder::new(path.clone()))
             }
-            let store = match &definition {
-                Definition::Folder(path) => Foreign::Folder(Folder::new(path.clone())),
-                Definition::Azure(_) | Definition::S3(_) => Foreign::open(&definition, http()?).map_err(failed)?,
-            };
-            Ok(Opened { store, base, name })
-        }
+            Definition::Azure(_) | Definition::S3(_) => Foreign::open(&definition, http()?).map_err(failed)?,
+        };
+        return Ok(Opened { store, base: String::new(), name: name.to_owned() });
+    }
+    match container {
         foreign::FILE => {
             let path = PathBuf::from(format!("/{name}"));
             let rules = &app.data.rules;

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use neap_core::documents::AssetDocument;
 use neap_core::state::Workspace;
 use neap_core::{Code, Command, Millis, Problem, Refusal};
-use neap_storage::foreign::Definition;
+use neap_storage::foreign::{Definition, container_of_datastore, is_foreign};
 use serde_json::{Value, json};
 
 use crate::elsewhere::{self, DATASTORE as KIND, DATASTORE_VERSION as VERSION};
@@ -48,6 +48,35 @@ fn built_in(ask: &Ask, workspace: &Workspace, name: &str, container: &str) -> Va
     envelope(workspace, name, &properties, "", workspace.created)
 }
 
+/// Neap's own kinds, which clients have no word for, are shown as containers of this server, through which their blobs
+/// are reached; what they truly are stands beside it.
+fn shown(ask: &Ask, workspace: &Workspace, name: &str, properties: &Value) -> Value {
+    let kind = properties["datastoreType"].as_str().unwrap_or_default();
+    if !is_own_kind(kind) {
+        return properties.clone();
+    }
+    let mut shown = properties.clone();
+    let account = workspace_files::account(workspace.id);
+    shown["neap"] = properties.clone();
+    for (key, value) in [
+        ("datastoreType", json!("AzureBlob")),
+        ("accountName", json!(format!("{}/{account}", ask.authority()))),
+        ("containerName", json!(container_of_datastore(name))),
+        ("endpoint", json!("core.windows.net")),
+        ("protocol", json!("https")),
+        ("credentials", json!({"credentialsType": "Sas"})),
+        ("serviceDataAccessAuthIdentity", json!("None")),
+    ] {
+        shown[key] = value;
+    }
+    shown["properties"]["neap.datastoreType"] = json!(kind);
+    shown
+}
+
+fn is_own_kind(kind: &str) -> bool {
+    matches!(kind, elsewhere::S3_TYPE | elsewhere::FOLDER_TYPE)
+}
+
 fn built_ins(ask: &Ask, workspace: &Workspace) -> Vec<Value> {
     [BLOB_STORE, ARTIFACT_STORE]
         .into_iter()
@@ -72,7 +101,7 @@ pub(crate) fn list(app: &App, ask: &Ask, workspace: &Workspace) -> Result<Respon
             value.push(envelope(
                 workspace,
                 &row.name,
-                &document.properties,
+                &shown(ask, workspace, &row.name, &document.properties),
                 &document.created_by,
                 row.created,
             ));
@@ -86,7 +115,8 @@ pub(crate) fn get(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> Re
         return Ok(reply::ok(&built_in(ask, workspace, &name.to_lowercase(), container)));
     }
     let (document, created) = find(app, workspace, name)?;
-    Ok(reply::ok(&envelope(workspace, name, &document.properties, &document.created_by, created)))
+    let properties = shown(ask, workspace, name, &document.properties);
+    Ok(reply::ok(&envelope(workspace, name, &properties, &document.created_by, created)))
 }
 
 pub(crate) async fn put(
@@ -163,7 +193,8 @@ pub(crate) async fn put(
     };
     app.submit(&ask.caller, command, vec![kept]).await?;
     let status = if existing.is_some() { StatusCode::OK } else { StatusCode::CREATED };
-    Ok(reply::json(status, &envelope(workspace, name, &document.properties, &document.created_by, now)))
+    let properties = shown(ask, workspace, name, &document.properties);
+    Ok(reply::json(status, &envelope(workspace, name, &properties, &document.created_by, now)))
 }
 
 /// What is wrong with the definition of a datastore that jobs could use. Other types are kept as they came.
@@ -177,6 +208,10 @@ fn check(
     let kind = properties["datastoreType"].as_str().unwrap_or_default();
     if !matches!(kind, "AzureBlob" | "AzureDataLakeGen2" | elsewhere::S3_TYPE | elsewhere::FOLDER_TYPE) {
         return Ok(Vec::new());
+    }
+    if properties["containerName"].as_str().is_some_and(is_foreign) {
+        let message = format!("This is how the datastore '{name}' is shown, not what it is; send its own definition, which is under 'neap' in the answer.");
+        return Ok(vec![errors::bad(message, "properties.containerName")]);
     }
     let given = Some(&properties["credentials"]["secrets"]).filter(|secrets| !secrets.is_null()).cloned();
     let secrets = match (given, existing) {
@@ -235,6 +270,12 @@ pub(crate) fn list_secrets(
         return Ok(reply::ok(&json!({"secretsType": "Sas", "sasToken": token})));
     }
     let (document, _) = find(app, workspace, name)?;
+    if is_own_kind(document.properties["datastoreType"].as_str().unwrap_or_default()) {
+        // For this server's own door to it: the store's true secrets stay here.
+        let account = workspace_files::account(workspace.id);
+        let token = workspace_files::container_signature(app, &account, &container_of_datastore(name));
+        return Ok(reply::ok(&json!({"secretsType": "Sas", "sasToken": token})));
+    }
     let Some(mut secrets) = elsewhere::opened_secrets(app, workspace.id, name, &document)? else {
         return Err(Refusal::because(
             Code::ResourceNotFound,

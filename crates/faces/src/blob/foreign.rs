@@ -45,9 +45,13 @@ pub(super) async fn serve(
             opened.store.delete(&opened.name).await?;
             Ok(empty(StatusCode::ACCEPTED))
         }
+        Operation::SetMetadata => {
+            // Clients write there that an upload is complete. It is not kept: they upload again, and no harm is done.
+            let opened = open(&target.blob, true)?;
+            Ok(written(StatusCode::OK, &properties_of(&opened.store.head(&opened.name).await?)))
+        }
         Operation::PutBlock
         | Operation::PutBlockList
-        | Operation::SetMetadata
         | Operation::ContainerProperties
         | Operation::CreateContainer => Err(Failure::unsupported(
             "Of what lies elsewhere, blobs can be read, listed, put whole and deleted through this server.",

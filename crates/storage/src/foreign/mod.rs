@@ -5,7 +5,7 @@
 //!
 //! | container | a name in it |
 //! |---|---|
-//! | `~store` | `{datastore}/{path}` |
+//! | `~store.{datastore}` | a path in that datastore |
 //! | `~file` | a path of this machine, without its first slash |
 //! | `~http`, `~https` | `{host}/{path}` |
 //! | `~azure` | `{account}/{container}/{path}`, read without credentials |
@@ -29,7 +29,8 @@ pub use web::Web;
 /// The client that everything elsewhere is asked with.
 pub type HttpClient = reqwest::Client;
 
-pub const STORE: &str = "~store";
+/// Before the name of a datastore.
+pub const STORE: &str = "~store.";
 pub const FILE: &str = "~file";
 pub const HTTP: &str = "~http";
 pub const HTTPS: &str = "~https";
@@ -42,6 +43,18 @@ pub const WEB_QUERY: &str = "neap-web-query";
 #[must_use]
 pub fn is_foreign(container: &str) -> bool {
     container.starts_with('~')
+}
+
+/// The container that stands for a datastore.
+#[must_use]
+pub fn container_of_datastore(name: &str) -> String {
+    format!("{STORE}{name}")
+}
+
+/// The datastore that a container stands for.
+#[must_use]
+pub fn datastore_of_container(container: &str) -> Option<&str> {
+    container.strip_prefix(STORE)
 }
 
 /// Why something elsewhere could not be done.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use neap_core::documents::{BlobPath, OutputDocument};
 use neap_core::state::Workspace;
 use neap_core::{Code, Problem, Refusal};
-use neap_storage::foreign;
+use neap_storage::foreign::{self, container_of_datastore, datastore_of_container};
 use serde_json::Value;
 
 use super::references::{Shelf, registered};
@@ -131,7 +131,7 @@ impl Search<'_> {
             "s3" | "s3a" => {
                 let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
                 match self.shelf.datastores()?.into_iter().find(|(_, p)| elsewhere::is_bucket(p, bucket)) {
-                    Some((name, _)) => self.shaped(uri, foreign::STORE, &format!("{name}/{key}"), None),
+                    Some((name, _)) => self.shaped(uri, &container_of_datastore(&name), key, None),
                     None if self.write => self.no_datastore(uri, &format!("the bucket '{bucket}'")),
                     None => self.shaped(uri, foreign::S3, &format!("{bucket}/{key}"), None),
                 }
@@ -267,7 +267,7 @@ impl Search<'_> {
                 return self.not_allowed(&folder);
             }
         }
-        self.shaped(uri, foreign::STORE, &format!("{datastore}/{}", path.trim_start_matches('/')), None)
+        self.shaped(uri, &container_of_datastore(datastore), path, None)
     }
 
     fn job_output(&self, uri: &str, job: &str, output: &str, path: &str) -> Answer {
@@ -332,7 +332,7 @@ impl Search<'_> {
     fn azure(&self, uri: &str, account: &str, container: &str, path: &str) -> Answer {
         let known = self.shelf.datastores()?;
         match known.into_iter().find(|(_, p)| elsewhere::is_azure_container(p, account, container)) {
-            Some((name, _)) => self.shaped(uri, foreign::STORE, &format!("{name}/{path}"), None),
+            Some((name, _)) => self.shaped(uri, &container_of_datastore(&name), path, None),
             None if self.write => self.no_datastore(uri, &format!("the container '{container}' of '{account}'")),
             None => self.shaped(uri, foreign::AZURE, &format!("{account}/{container}/{path}"), None),
         }
@@ -383,11 +383,10 @@ pub(super) fn artifacts(workspace: &Workspace, job: &str) -> BlobPath {
 
 /// The long form of a place in a datastore.
 pub(super) fn uri_of(workspace: &Workspace, at: &BlobPath) -> String {
-    let (datastore, path) = if at.container == foreign::STORE {
-        at.path.split_once('/').unwrap_or((&at.path, ""))
-    } else {
-        (workspace_files::datastore_of(&at.container).unwrap_or(workspace_files::BLOB_STORE), at.path.as_str())
-    };
+    let datastore = datastore_of_container(&at.container)
+        .or_else(|| workspace_files::datastore_of(&at.container))
+        .unwrap_or(workspace_files::BLOB_STORE);
+    let path = &at.path;
     format!(
         "azureml://subscriptions/{}/resourcegroups/{}/workspaces/{}/datastores/{datastore}/paths/{path}",
         workspace.subscription, workspace.group, workspace.name

@@ -83,22 +83,22 @@ fn the_workspaces_own() {
 
 #[test]
 fn elsewhere() {
-    check("azureml://datastores/blob/paths/a", Shape::Folder, Ok(("~store", "blob/a/")));
-    check("azureml://datastores/blob/paths/", Shape::Folder, Ok(("~store", "blob/")));
+    check("azureml://datastores/blob/paths/a", Shape::Folder, Ok(("~store.blob", "a/")));
+    check("azureml://datastores/blob/paths/", Shape::Folder, Ok(("~store.blob", "")));
     check("azureml://datastores/share/paths/a", Shape::Folder, Err(Code::NotSupported));
-    check("azureml://datastores/here/paths/a", Shape::Folder, Ok(("~store", "here/a/")));
+    check("azureml://datastores/here/paths/a", Shape::Folder, Ok(("~store.here", "a/")));
     check("azureml:web:1", Shape::File, Ok(("~https", "example.com/x.csv")));
     check("https://example.com/a%20b.csv", Shape::File, Ok(("~https", "example.com/a b.csv")));
     check("http://127.0.0.1:81/a.csv", Shape::File, Ok(("~http", "127.0.0.1:81/a.csv")));
     check("https://example.com/folder/", Shape::Folder, Err(Code::BadArgument));
     check("https://user:pw@example.com/a", Shape::File, Err(Code::BadArgument));
     check("https://other.blob.core.windows.net/c/p/q", Shape::Folder, Ok(("~azure", "other/c/p/q/")));
-    check("https://acc.blob.core.windows.net/c/p/q", Shape::Folder, Ok(("~store", "blob/p/q/")));
-    check("wasbs://c@acc.blob.core.windows.net/p", Shape::Folder, Ok(("~store", "blob/p/")));
+    check("https://acc.blob.core.windows.net/c/p/q", Shape::Folder, Ok(("~store.blob", "p/q/")));
+    check("wasbs://c@acc.blob.core.windows.net/p", Shape::Folder, Ok(("~store.blob", "p/")));
     check("wasbs://c@other.blob.core.windows.net/p", Shape::File, Ok(("~azure", "other/c/p")));
     check("abfss://fs@lake.dfs.core.windows.net/p/", Shape::Folder, Ok(("~azure", "lake/fs/p/")));
     check("wasbs://nothing", Shape::Folder, Err(Code::BadArgument));
-    check("s3://b/k", Shape::File, Ok(("~store", "bucket/k")));
+    check("s3://b/k", Shape::File, Ok(("~store.bucket", "k")));
     check("s3://public/k/", Shape::Folder, Ok(("~s3", "public/k/")));
     check("https://mapped.example/data/x.csv?sig=1", Shape::File, Ok(("~file", "copies/data/x.csv")));
     check("file:///srv/in/a%20b", Shape::Folder, Ok(("~file", "srv/in/a b/")));
@@ -117,8 +117,8 @@ fn outputs_go_to_datastores() {
     let place = |uri: &str| read(uri, Shape::Folder, true).map(|found| (found.at.container, found.at.path));
     let at = |container: &str, path: &str| Ok((container.to_owned(), path.to_owned()));
     assert_eq!(place("azureml://datastores/workspaceblobstore/paths/x"), at("azureml-blobstore", "x/"));
-    assert_eq!(place("azureml://datastores/bucket/paths/x"), at("~store", "bucket/x/"));
-    assert_eq!(place("wasbs://c@acc.blob.core.windows.net/p"), at("~store", "blob/p/"));
+    assert_eq!(place("azureml://datastores/bucket/paths/x"), at("~store.bucket", "x/"));
+    assert_eq!(place("wasbs://c@acc.blob.core.windows.net/p"), at("~store.blob", "p/"));
     for uri in ["https://mapped.example/data/x", "https://example.com/x", "file:///srv/in/x", "azureml:d:1", "runs:/old/x", "s3://public/x", "azureml://datastores/here/paths/x"] {
         assert_eq!(place(uri), Err(Code::BadArgument), "{uri}");
     }
@@ -130,5 +130,5 @@ fn places_have_uris() {
     let long = |rest: &str| format!("azureml://subscriptions/s1/resourcegroups/neap/workspaces/default/datastores/{rest}");
     let workspace = sample_workspace();
     assert_eq!(uri_of(&workspace, &at("azureml-blobstore", "a/b/")), long("workspaceblobstore/paths/a/b/"));
-    assert_eq!(uri_of(&workspace, &at("~store", "lake/a/b")), long("lake/paths/a/b"));
+    assert_eq!(uri_of(&workspace, &at("~store.lake", "a/b")), long("lake/paths/a/b"));
 }

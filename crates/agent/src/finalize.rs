@@ -52,19 +52,16 @@ pub(crate) fn find(spec: &AttemptSpec, layout: &Layout, succeeded: bool) -> Resu
     let data = |place: &str, to: &BlobFolder, found: &mut Vec<Store>| {
         let before = brought.get(place).unwrap_or(&none);
         let folder = layout.work.join(place);
-        let known = found.len();
         Walk { layout, to, before, found }.folder(&folder, "", brought.get(place).is_none()).map_err(failed)?;
         let gone = before.keys().filter(|name| folder.join(name).symlink_metadata().is_err());
         found.extend(gone.map(|name| Store { to: to.clone(), name: name.clone(), what: What::Delete }));
-        Ok::<_, String>(found.len() > known || !before.is_empty())
+        Ok::<_, String>(())
     };
     for (name, output) in &spec.outputs {
         let place = data::output_place(name);
         match output {
             Output::Direct { .. } => {}
-            Output::Folder { at, .. } => {
-                data(&place, at, &mut found)?;
-            }
+            Output::Folder { at, .. } => data(&place, at, &mut found)?,
             Output::File { at, keep } => {
                 let there = file(layout, &place, file_name(at, name), at, brought.get(&place), &mut found);
                 if keep.required && succeeded && !there {
@@ -81,9 +78,7 @@ pub(crate) fn find(spec: &AttemptSpec, layout: &Layout, succeeded: bool) -> Resu
             Input::File { at, how: How::ReadWrite } => {
                 file(layout, &place, file_name(at, name), at, brought.get(&place), &mut found);
             }
-            Input::Folder { at, how: How::ReadWrite } => {
-                data(&place, at, &mut found)?;
-            }
+            Input::Folder { at, how: How::ReadWrite } => data(&place, at, &mut found)?,
             Input::Any { at, below, how: How::ReadWrite } => {
                 // One that is a file was brought under its own name and nothing else was.
                 let own = file_name(at, name);

@@ -82,6 +82,13 @@ impl Datastore {
         let mut targets = Vec::with_capacity(blobs.len());
         for (name, bytes) in &blobs {
             let below = name.strip_prefix(prefix).unwrap_or(name);
+            // So ends the name of a folder that has nothing in it.
+            if name.ends_with('/') {
+                let made = folder.join(safe(below.trim_end_matches('/'))?);
+                std::fs::create_dir_all(&made)
+                    .map_err(|error| Failure::failed(format!("cannot make {}: {error}", made.display())))?;
+                continue;
+            }
             // An output that is a single file has the prefix itself as its name.
             let below = if below.is_empty() {
                 name.trim_end_matches('/').rsplit('/').next().unwrap_or(name)
@@ -101,7 +108,7 @@ impl Datastore {
         .try_collect::<()>()
         .await?;
         bar.finish_and_clear();
-        Ok(blobs.len())
+        Ok(targets.len())
     }
 
     async fn list(&self, prefix: &str, session: &Session) -> Outcome<Vec<(String, u64)>> {

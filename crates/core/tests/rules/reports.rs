@@ -1,13 +1,13 @@
 //! News of nodes and attempts: what each means in each state, and what is stale.
 
-use neap_core::command::{AttemptNews, Report};
+use neap_core::command::{AttemptNews, NewAsset, Report};
 use neap_core::event::{
     AttemptFinalizing, AttemptStarted, JobEnded, JobRequeued, NodeCreating, NodeGone, NodeHeard,
     NodePreparing, NodeReady, NodeSilent, NodeUnusable,
 };
 use neap_core::job::{Exit, Outcome, Status};
 use neap_core::limits::{ATTEMPTS_LOST_MAX, BOOT_BACKOFF_MS_MAX, BOOT_BACKOFF_MS_MIN};
-use neap_core::{AttemptId, Code, Command, Event, JobId, NodeId};
+use neap_core::{AttemptId, Code, Command, DocHash, Event, JobId, NodeId, WorkspaceId};
 
 use crate::world::{NOMINAL, World, cancel, gone, job, kinds, ready, reason};
 
@@ -331,4 +331,31 @@ fn stale_news_of_an_attempt_change_nothing() {
         Ok(vec![]),
         "also if some were lost between"
     );
+}
+
+#[test]
+fn outputs_are_registered_with_the_completion_and_with_nothing_else() {
+    let (mut world, job) = running(true);
+    let number = world.attempt(job).last_report + 1;
+    let end = |exit: Exit| {
+        let attempt = AttemptId { job, number: 1 };
+        let report = Report::Attempt { node: NODE, attempt, number, news: AttemptNews::Ended { exit } };
+        let asset = NewAsset {
+            workspace: WorkspaceId(1),
+            kind: "data".into(),
+            name: "prices".into(),
+            version: "1".into(),
+            document: DocHash([7; 32]),
+        };
+        Command::ReportOutputs { report, assets: vec![asset] }
+    };
+    let kinds_of = |world: &World, exit| kinds(&world.ask(end(exit)).unwrap());
+    assert_eq!(kinds_of(&world, Exit::Success), ["job.ended", "asset.put"]);
+    assert_eq!(kinds_of(&world, Exit::Code { code: 1 }), ["job.ended"]);
+    assert_eq!(kinds_of(&world, Exit::LeaseLost), ["job.requeued"]);
+    world.tell(end(Exit::Success));
+    assert_eq!(world.ask(end(Exit::Success)), Ok(vec![]), "told again, it changes nothing");
+    let (mut world, job) = running(true);
+    world.tell(cancel(job));
+    assert_eq!(kinds_of(&world, Exit::Success), ["job.ended"], "a canceled job registers nothing");
 }

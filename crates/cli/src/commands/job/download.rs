@@ -69,28 +69,27 @@ pub async fn run(args: &DownloadArgs, session: &Session) -> Outcome<()> {
         let prefix = format!("ExperimentRun/dcid.{}/", args.name);
         files += store.download(&prefix, &args.download_path.join("artifacts"), session).await?;
     }
-    if !chosen.is_empty() {
-        let store = Datastore::open(BLOB_STORE, session).await?;
-        for output in chosen {
-            let place = outputs.and_then(|outputs| outputs.get(output)?.get("uri")?.as_str());
-            let prefix = place
-                .and_then(|uri| path_in_store(uri, &args.name, output))
-                .unwrap_or_else(|| format!("azureml/{}/{output}/", args.name));
-            let target = args.download_path.join("named-outputs").join(safe_name(output)?);
-            files += store.download(&prefix, &target, session).await?;
-        }
+    for output in chosen {
+        let place = outputs.and_then(|outputs| outputs.get(output)?.get("uri")?.as_str());
+        let (store, prefix) = place
+            .and_then(|uri| place_in_store(uri, &args.name, output))
+            .unwrap_or_else(|| (BLOB_STORE.to_owned(), format!("azureml/{}/{output}/", args.name)));
+        let target = args.download_path.join("named-outputs").join(safe_name(output)?);
+        files += Datastore::open(&store, session).await?.download(&prefix, &target, session).await?;
     }
     session.terminal.note(&format!("{files} files downloaded to {}", args.download_path.display()));
     Ok(())
 }
 
-/// The path of an output that was sent elsewhere in the default datastore.
-fn path_in_store(uri: &str, job: &str, output: &str) -> Option<String> {
-    let (store, path) = uri.split_once("/datastores/").map_or_else(
-        || uri.strip_prefix("azureml://datastores/").and_then(|rest| rest.split_once("/paths/")),
-        |(_, rest)| rest.split_once("/paths/"),
-    )?;
-    (store == BLOB_STORE).then(|| path.replace("${{name}}", job).replace("${{output_name}}", output))
+/// The datastore of an output that was sent elsewhere, and its path there.
+fn place_in_store(uri: &str, job: &str, output: &str) -> Option<(String, String)> {
+    let (_, rest) = uri.split_once("datastores/").filter(|(before, _)| before.starts_with("azureml://"))?;
+    let (store, path) = rest.split_once("/paths/")?;
+    let fill = |text: &str| {
+        let words = [("${{name}}", job), ("${{output_name}}", output), ("${{default_datastore}}", BLOB_STORE)];
+        words.iter().fold(text.to_owned(), |text, (word, value)| text.replace(word, value))
+    };
+    Some((fill(store), fill(path)))
 }
 
 fn safe_name(output: &str) -> Outcome<&Path> {
@@ -102,20 +101,22 @@ fn safe_name(output: &str) -> Outcome<&Path> {
 
 #[cfg(test)]
 mod tests {
-    use super::path_in_store;
+    use super::place_in_store;
 
     #[test]
     fn outputs_are_found_where_they_were_sent() {
         for (uri, expected) in [
-            ("azureml://datastores/workspaceblobstore/paths/out/${{name}}/", Some("out/j/")),
+            ("azureml://datastores/${{default_datastore}}/paths/out/${{name}}/", Some(("workspaceblobstore", "out/j/"))),
             (
                 "azureml://subscriptions/s/resourcegroups/r/workspaces/w/datastores/workspaceblobstore/paths/p/",
-                Some("p/"),
+                Some(("workspaceblobstore", "p/")),
             ),
-            ("azureml://datastores/other/paths/p/", None),
-            ("https://example/p", None),
+            ("azureml://datastores/other/paths/p/", Some(("other", "p/"))),
+            ("https://example/datastores/p/paths/x", None),
         ] {
-            assert_eq!(path_in_store(uri, "j", "o").as_deref(), expected, "{uri}");
+            let found = place_in_store(uri, "j", "o");
+            let found = found.as_ref().map(|(store, path)| (store.as_str(), path.as_str()));
+            assert_eq!(found, expected, "{uri}");
         }
     }
 }

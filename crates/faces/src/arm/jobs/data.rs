@@ -330,8 +330,10 @@ impl Search<'_> {
 
     /// Through a datastore that has the credentials, if there is one; otherwise as anybody may.
     fn azure(&self, uri: &str, account: &str, container: &str, path: &str) -> Answer {
-        let known = self.shelf.datastores()?;
-        match known.into_iter().find(|(_, p)| elsewhere::is_azure_container(p, account, container)) {
+        let mut known = self.shelf.datastores()?;
+        known.retain(|(_, properties)| elsewhere::is_azure_container(properties, account, container));
+        // One that has credentials before one that has none.
+        match known.into_iter().min_by_key(|(_, p)| p["credentials"]["credentialsType"].as_str().unwrap_or("None") == "None") {
             Some((name, _)) => self.shaped(uri, &container_of_datastore(&name), path, None),
             None if self.write => self.no_datastore(uri, &format!("the container '{container}' of '{account}'")),
             None => self.shaped(uri, foreign::AZURE, &format!("{account}/{container}/{path}"), None),

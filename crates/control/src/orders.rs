@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use neap_core::documents::{BlobPath, InputDocument, JobDocument, OutputDocument};
-use neap_core::job::Need;
-use neap_core::{AttemptId, Capacity, State};
+use neap_core::documents::{BlobPath, Distribution, InputDocument, JobDocument, OutputDocument};
+use neap_core::job::{Attempt, Need};
+use neap_core::{AttemptId, Capacity, NodeId, State};
 use neap_ledger::Reader;
-use neap_protocol::{AttemptSpec, BlobFolder, Input, Isolation, Limits, Output};
+use neap_protocol::{AttemptSpec, BlobFolder, Input, Isolation, Limits, Output, Ranks};
 use neap_storage::sas::{Grant, Permission, SasKey, Scope};
 
 use crate::limits;
@@ -35,9 +35,17 @@ pub(crate) enum OrderError {
 }
 
 impl AttemptOrders {
-    pub(crate) fn spec(&self, state: &State, id: AttemptId, now_s: i64) -> Result<AttemptSpec, OrderError> {
+    pub(crate) fn spec(
+        &self,
+        state: &State,
+        node: NodeId,
+        id: AttemptId,
+        now_s: i64,
+    ) -> Result<AttemptSpec, OrderError> {
         let job = state.jobs.get(&id.job).ok_or(OrderError::Gone)?;
-        let node = job.attempt().and_then(|a| state.nodes.get(&a.node)).ok_or(OrderError::Gone)?;
+        let attempt = job.attempt().filter(|a| a.phase_on(node).is_some()).ok_or(OrderError::Gone)?;
+        let ranks = ranks_of(attempt, node);
+        let node = state.nodes.get(&node).ok_or(OrderError::Gone)?;
         let body = self.reader.document(&job.document).map_err(|e| OrderError::Document(e.to_string()))?;
         let body = body.ok_or_else(|| OrderError::Document("it is not there".into()))?;
         let document: JobDocument =
@@ -73,6 +81,8 @@ impl AttemptOrders {
             packages: document.packages,
             log_bytes_max: self.settings.log_bytes_max,
             preamble: document.preamble,
+            ranks,
+            distribution: document.distribution.map(distribution),
         })
     }
 
@@ -129,4 +139,27 @@ fn limits_of(need: Need, given: Capacity) -> Limits {
         Need::Share(share) => share.min(given),
     };
     Limits { cpus_milli: granted.cpus_milli, memory_mb: granted.memory_mb, gpus: granted.gpus }
+}
+
+/// Which of several nodes this is, and who the others are. Of a job on one node: nothing.
+fn ranks_of(attempt: &Attempt, node: NodeId) -> Option<Ranks> {
+    if attempt.ranks.is_empty() {
+        return None;
+    }
+    Some(Ranks { rank: attempt.rank_on(node)?, nodes: attempt.nodes().map(|node| node.0).collect() })
+}
+
+/// The same in the agent's words.
+fn distribution(asked: Distribution) -> neap_protocol::Distribution {
+    use neap_protocol::Distribution as Wire;
+    match asked {
+        Distribution::Pytorch { processes_per_node } => Wire::Pytorch { processes_per_node },
+        Distribution::Tensorflow { workers, parameter_servers } => {
+            Wire::Tensorflow { workers, parameter_servers }
+        }
+        Distribution::Mpi { processes_per_node } => Wire::Mpi { processes_per_node },
+        Distribution::Ray { port, include_dashboard, dashboard_port, head_arguments, worker_arguments } => {
+            Wire::Ray { port, include_dashboard, dashboard_port, head_arguments, worker_arguments }
+        }
+    }
 }

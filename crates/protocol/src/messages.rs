@@ -198,6 +198,43 @@ pub struct AttemptSpec {
     /// Lines that the log begins with (differences from what was asked for).
     #[serde(default)]
     pub preamble: Vec<String>,
+    /// Of an attempt on several nodes: which of them this is.
+    #[serde(default)]
+    pub ranks: Option<Ranks>,
+    /// How the processes of the attempt find each other; also on one node with several processes.
+    #[serde(default)]
+    pub distribution: Option<Distribution>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ranks {
+    /// Counted from 0; rank 0 is the head.
+    pub rank: u32,
+    /// The nodes by rank.
+    pub nodes: Vec<u64>,
+}
+
+/// How the processes of a job on several nodes, or of several processes on one, find each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Distribution {
+    Pytorch {
+        processes_per_node: u32,
+    },
+    Tensorflow {
+        workers: u32,
+        parameter_servers: u32,
+    },
+    Mpi {
+        processes_per_node: u32,
+    },
+    Ray {
+        port: Option<u16>,
+        include_dashboard: bool,
+        dashboard_port: Option<u16>,
+        head_arguments: Option<String>,
+        worker_arguments: Option<String>,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

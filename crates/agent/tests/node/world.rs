@@ -161,6 +161,8 @@ impl World {
             packages: None,
             log_bytes_max: 1 << 20,
             preamble: vec![],
+            ranks: None,
+            distribution: None,
         }
     }
 

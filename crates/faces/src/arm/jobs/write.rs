@@ -79,6 +79,8 @@ async fn submit(
         owner: ask.caller.actor.as_str().into(),
         priority: asked.priority,
         need: asked.need,
+        nodes: 1,
+        family: None,
         timeout_ms: asked.timeout_ms,
         document: document.hash,
         meta: meta.hash,

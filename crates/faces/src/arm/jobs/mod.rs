@@ -2,6 +2,7 @@
 
 mod answer_of;
 mod compare;
+mod distribution;
 mod list;
 mod need;
 mod read;

@@ -79,7 +79,7 @@ async fn submit(
         owner: ask.caller.actor.as_str().into(),
         priority: asked.priority,
         need: asked.need,
-        nodes: 1,
+        nodes: asked.nodes,
         family: None,
         timeout_ms: asked.timeout_ms,
         document: document.hash,

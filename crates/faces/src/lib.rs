@@ -17,6 +17,7 @@ mod metrics;
 pub mod neap;
 mod reply;
 mod routes;
+mod story;
 pub mod tokens;
 mod workspace_files;
 

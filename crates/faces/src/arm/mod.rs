@@ -162,6 +162,7 @@ async fn in_workspace(
         (_, ["environments", rest @ ..]) => {
             assets::answer(app, ask, workspace, assets::ENVIRONMENTS, rest).await
         }
+        (_, ["components", rest @ ..]) => assets::answer(app, ask, workspace, assets::COMPONENTS, rest).await,
         (_, ["data", rest @ ..]) => assets::answer(app, ask, workspace, assets::DATA, rest).await,
 
         ("GET", ["datastores"]) => datastores::list(app, ask, workspace),

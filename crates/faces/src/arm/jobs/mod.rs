@@ -5,6 +5,7 @@ mod compare;
 mod distribution;
 mod list;
 mod need;
+mod pipeline;
 mod read;
 mod references;
 mod write;

@@ -120,7 +120,6 @@ fn other_type(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Option<Refusa
     let sentence = match kind.to_ascii_lowercase().as_str() {
         "command" => return None,
         "" => "'properties.jobType' is missing; Neap runs jobs of type 'Command'.".to_owned(),
-        "pipeline" => "Pipeline jobs are not supported yet; submit each step as a command job.".into(),
         "sweep" => "Sweep jobs are not supported yet; submit each trial as a command job.".into(),
         "automl" | "finetuning" | "distillation" | "labeling" => {
             format!("'{kind}' jobs are not part of Neap; submit your training script as a command job.")
@@ -231,6 +230,20 @@ fn read_inputs(
         }
     }
     Ok(())
+}
+
+/// Where outputs lie whose places are known: those of a pipeline, which its steps make.
+pub(super) fn places_of(
+    job: &str,
+    outputs: &Value,
+    workspace: &Workspace,
+    shelf: &dyn Shelf,
+    places: &mut BTreeMap<String, OutputDocument>,
+    problems: &mut Vec<Problem>,
+) -> Result<(), Refusal> {
+    let body = serde_json::json!({"outputs": outputs});
+    let fields = Fields::of(Some(&body), "properties", problems);
+    read_outputs(job, &fields, workspace, shelf, places, &mut Vec::new(), problems)
 }
 
 fn read_outputs(

@@ -37,7 +37,7 @@ impl Shelf for LedgerShelf<'_> {
 }
 
 /// A registered thing named by an id, or the problem with the id.
-fn registered(
+pub(super) fn registered(
     shelf: &dyn Shelf,
     workspace: &Workspace,
     id: &str,

@@ -28,7 +28,14 @@ pub(crate) async fn put(
             app.control.reader().job_by_id(id).map_err(unreadable)?.ok_or_else(|| name_used_up(name))?;
         return update(app, ask, workspace, row, &body).await;
     }
-    match submit(app, ask, workspace, name, &body).await {
+    let is_pipeline =
+        body["properties"]["jobType"].as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("Pipeline"));
+    let submitted = if is_pipeline {
+        super::pipeline::submit(app, ask, workspace, name, &body).await
+    } else {
+        submit(app, ask, workspace, name, &body).await
+    };
+    match submitted {
         Ok(row) => {
             let mut response = reply::json(StatusCode::CREATED, &answer(app, &ask.base, workspace, &row)?);
             let at =
@@ -165,7 +172,11 @@ async fn keep(
 }
 
 /// What is absent stays; Neap's own facts, which GET adds, are not taken for the user's.
-fn read_meta(body: &Value, mut meta: JobMeta, problems: &mut Vec<Problem>) -> (JobMeta, Option<bool>) {
+pub(super) fn read_meta(
+    body: &Value,
+    mut meta: JobMeta,
+    problems: &mut Vec<Problem>,
+) -> (JobMeta, Option<bool>) {
     let fields = Fields::of(body.get("properties"), "properties", problems);
     if let Some(name) = fields.text("displayName", problems) {
         meta.display_name = Some(name.into());

@@ -30,14 +30,19 @@ pub(super) fn job(parts: &Parts<'_>) -> Value {
         }
     };
     put("experimentName", json!(parts.experiment));
-    put("displayName", node["display_name"].as_str().map_or_else(|| json!(parts.display_name), |name| json!(name)));
+    put(
+        "displayName",
+        node["display_name"].as_str().map_or_else(|| json!(parts.display_name), |name| json!(name)),
+    );
     put("computeId", json!(parts.compute));
     put("inputs", Value::Object(parts.inputs.clone()));
     put("outputs", Value::Object(parts.outputs.clone()));
     for key in ["tags", "properties", "description"] {
         put(key, node[key].clone());
     }
-    for (from, to) in [("identity", "identity"), ("queue_settings", "queueSettings"), ("services", "services")] {
+    for (from, to) in
+        [("identity", "identity"), ("queue_settings", "queueSettings"), ("services", "services")]
+    {
         put(to, camel(first(&[node, spec], from)));
     }
     put("resources", camel(merged(&spec["resources"], &node["resources"])));
@@ -146,7 +151,9 @@ fn merged(under: &Value, over: &Value) -> Value {
     match (under, over) {
         (Value::Object(under), Value::Object(over)) => {
             let mut out = under.clone();
-            out.extend(over.iter().filter(|(_, value)| !value.is_null()).map(|(k, v)| (k.clone(), v.clone())));
+            out.extend(
+                over.iter().filter(|(_, value)| !value.is_null()).map(|(k, v)| (k.clone(), v.clone())),
+            );
             Value::Object(out)
         }
         (under, Value::Null) => under.clone(),
@@ -172,7 +179,9 @@ fn camel(value: impl std::borrow::Borrow<Value>) -> Value {
                 let value = if key == "properties" { value.clone() } else { camel(value) };
                 out.insert(camel_key(key), value);
             }
-            for (from, to) in [("type", "distributionType"), ("type", "identityType"), ("type", "jobServiceType")] {
+            for (from, to) in
+                [("type", "distributionType"), ("type", "identityType"), ("type", "jobServiceType")]
+            {
                 if let Some(kind) = out.get(from).cloned() {
                     out.entry(to).or_insert(kind);
                 }

@@ -1,7 +1,7 @@
 //! What a component declares, and what a step gives it: types, defaults and what is missing.
 
-use neap_core::{Code, Problem, Refusal};
 use neap_core::state::Workspace;
+use neap_core::{Code, Problem, Refusal};
 use serde_json::Value;
 
 use super::super::references::{Shelf, registered};
@@ -38,7 +38,10 @@ pub(super) fn find(
 
 /// Whether a declared type is a plain value rather than data.
 pub(super) fn is_literal(kind: &str) -> bool {
-    matches!(kind.to_ascii_lowercase().as_str(), "integer" | "number" | "boolean" | "string" | "float" | "str" | "int" | "bool")
+    matches!(
+        kind.to_ascii_lowercase().as_str(),
+        "integer" | "number" | "boolean" | "string" | "float" | "str" | "int" | "bool"
+    )
 }
 
 /// Holds a plain value against its declaration.
@@ -79,7 +82,8 @@ pub(super) fn check_literal(
     if let Some(allowed) = declared["enum"].as_array() {
         let words: Vec<String> = allowed.iter().map(plain).collect();
         if !words.iter().any(|word| word == value) {
-            problems.push(bad(format!("{what} must be one of {}, and is '{value}'.", words.join(", ")), place));
+            problems
+                .push(bad(format!("{what} must be one of {}, and is '{value}'.", words.join(", ")), place));
         }
     }
 }

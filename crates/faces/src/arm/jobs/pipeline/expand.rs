@@ -31,9 +31,18 @@ pub(super) struct Step {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum StepKind {
-    Pipeline { go_on: bool, definition: Value, outputs: BTreeMap<String, Made> },
+    Pipeline {
+        go_on: bool,
+        definition: Value,
+        outputs: BTreeMap<String, Made>,
+    },
     /// The body of a job of its own, and what names its work if an earlier job may have done it.
-    Job { body: Value, work: Option<String>, outputs: BTreeMap<String, Made>, reused: Option<String> },
+    Job {
+        body: Value,
+        work: Option<String>,
+        outputs: BTreeMap<String, Made>,
+        reused: Option<String>,
+    },
 }
 
 /// An output that a step makes.
@@ -224,7 +233,9 @@ impl Expander<'_> {
         let mut left: Vec<&str> = jobs.keys().map(String::as_str).collect();
         loop {
             let (ready, blocked): (Vec<&str>, Vec<&str>) = left.iter().partition(|name| {
-                needs[**name].iter().all(|need| !jobs.contains_key(*need) || ordered.iter().any(|o| o == need))
+                needs[**name]
+                    .iter()
+                    .all(|need| !jobs.contains_key(*need) || ordered.iter().any(|o| o == need))
             });
             if ready.is_empty() {
                 if !blocked.is_empty() {
@@ -408,10 +419,9 @@ impl Expander<'_> {
                 Some(wanted) => self.check_input(name, wanted, &found, &at),
                 // A step without a component declares what it is given.
                 None if is_inline(node) => {}
-                None => self.problems.push(bad(
-                    format!("The component of this step has no input '{name}'."),
-                    &at,
-                )),
+                None => {
+                    self.problems.push(bad(format!("The component of this step has no input '{name}'."), &at))
+                }
             }
             out.insert(name.clone(), found);
         }
@@ -419,7 +429,9 @@ impl Expander<'_> {
             return out;
         }
         for (name, wanted) in declared.into_iter().flatten() {
-            if out.contains_key(name) || given.is_some_and(|given| given.get(name).is_some_and(|v| !v.is_null())) {
+            if out.contains_key(name)
+                || given.is_some_and(|given| given.get(name).is_some_and(|v| !v.is_null()))
+            {
                 continue;
             }
             match &wanted["default"] {
@@ -444,10 +456,9 @@ impl Expander<'_> {
             (true, None) => {
                 self.problems.push(bad(format!("{what} must be of type {kind}, and is data."), place));
             }
-            (false, Some(value)) => self.problems.push(bad(
-                format!("{what} must be data of type {kind}, and is the value '{value}'."),
-                place,
-            )),
+            (false, Some(value)) => self
+                .problems
+                .push(bad(format!("{what} must be data of type {kind}, and is the value '{value}'."), place)),
             (false, None) => {}
         }
     }
@@ -474,21 +485,27 @@ impl Expander<'_> {
                 None if declares(&scope.definition, "inputs", name) => return None,
                 None => Err(missing(format!("an input that the pipeline does not have: '{name}'"))),
             },
-            Binding::StepOutput(step, output) => match made.get(*step).and_then(|done| done.outputs.get(*output)) {
-                Some(made) => Ok(Given {
-                    input: json!({"jobInputType": made.kind, "uri": made.uri}),
-                    after: BTreeSet::from([made.by]),
-                    identity: made.identity.clone(),
-                }),
-                None if made.get(*step).is_some_and(|done| done.outputs.is_empty() && !self.problems.is_empty()) => {
-                    return None;
+            Binding::StepOutput(step, output) => {
+                match made.get(*step).and_then(|done| done.outputs.get(*output)) {
+                    Some(made) => Ok(Given {
+                        input: json!({"jobInputType": made.kind, "uri": made.uri}),
+                        after: BTreeSet::from([made.by]),
+                        identity: made.identity.clone(),
+                    }),
+                    None if made
+                        .get(*step)
+                        .is_some_and(|done| done.outputs.is_empty() && !self.problems.is_empty()) =>
+                    {
+                        return None;
+                    }
+                    None if made.contains_key(*step) => {
+                        Err(missing(format!("an output that step '{step}' does not have: '{output}'")))
+                    }
+                    None => Err(missing(format!("a step that is not there: '{step}'"))),
                 }
-                None if made.contains_key(*step) => {
-                    Err(missing(format!("an output that step '{step}' does not have: '{output}'")))
-                }
-                None => Err(missing(format!("a step that is not there: '{step}'"))),
-            },
-            Binding::StepInput(step, input) => match made.get(*step).and_then(|done| done.inputs.get(*input)) {
+            }
+            Binding::StepInput(step, input) => match made.get(*step).and_then(|done| done.inputs.get(*input))
+            {
                 Some(found) => Ok(found.clone()),
                 None => Err(missing(format!("an input that step '{step}' does not have: '{input}'"))),
             },
@@ -606,7 +623,10 @@ fn outputs(
                 let known = scope.wanted.contains_key(parent);
                 if !known {
                     problems.push(bad(
-                        format!("'{}' names an output that the pipeline does not have.", bound.unwrap_or_default()),
+                        format!(
+                            "'{}' names an output that the pipeline does not have.",
+                            bound.as_deref().unwrap_or_default()
+                        ),
                         &format!("{place}.outputs.{name}"),
                     ));
                 }
@@ -614,10 +634,12 @@ fn outputs(
             }
             _ => None,
         };
-        let inherited = parent.as_ref().and_then(|parent| scope.wanted.get(parent)).cloned().unwrap_or_default();
+        let inherited =
+            parent.as_ref().and_then(|parent| scope.wanted.get(parent)).cloned().unwrap_or_default();
         let mut all = inherited.declared;
         all.extend(asked.into_iter().filter(|(key, value)| key != "value" && !value.is_null()));
-        let declared_kind = declared.and_then(|d| d.get(name)).and_then(|d| d["type"].as_str()).map(String::from);
+        let declared_kind =
+            declared.and_then(|d| d.get(name)).and_then(|d| d["type"].as_str()).map(String::from);
         let said = word(&all, &["jobOutputType", "job_output_type"]);
         let kind = declared_kind.or(said).unwrap_or_else(|| "uri_folder".into());
         let told = word(&all, &["uri", "path"]).filter(|uri| !uri.is_empty());
@@ -708,8 +730,10 @@ fn fill_literals(text: &str, scope: &Scope) -> String {
 fn work_of(job: &Value, inputs: &BTreeMap<String, Given>, outputs: &BTreeMap<String, Output>) -> String {
     use sha2::{Digest, Sha256};
     let properties = &job["properties"];
-    let identity: BTreeMap<&String, &Value> = inputs.iter().map(|(name, given)| (name, &given.identity)).collect();
-    let kinds: BTreeMap<&String, &String> = outputs.iter().map(|(name, output)| (name, &output.kind)).collect();
+    let identity: BTreeMap<&String, &Value> =
+        inputs.iter().map(|(name, given)| (name, &given.identity)).collect();
+    let kinds: BTreeMap<&String, &String> =
+        outputs.iter().map(|(name, output)| (name, &output.kind)).collect();
     let all = json!({
         "command": properties["command"],
         "code": properties["codeId"],

@@ -3,12 +3,15 @@
 //! The first trials fill the space evenly. Trials under way count as if they brought what the model expects of them,
 //! so that a batch spreads. Takes choice, uniform and quniform, as Azure does; `Algorithm::check` sees to it.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use serde_json::Value;
 
 use crate::gaussian::{below, density, quantile};
-use crate::limits::{MODEL_CANDIDATES_ALL, MODEL_OBSERVATIONS_MAX, MODEL_OBSERVATIONS_MIN};
+use crate::limits::{
+    MODEL_CANDIDATES_ALL, MODEL_OBSERVATIONS_MAX, MODEL_OBSERVATIONS_MIN, MODEL_PENDING_MAX,
+};
 use crate::model::Model;
 use crate::random::Stream;
 use crate::sobol;
@@ -33,12 +36,11 @@ pub(crate) fn suggest(sweep: &Sweep, seed: u64, numbers: Range<u32>, trials: &[T
     let space = &sweep.space;
     let seen = observe(sweep, trials);
     let first = first_trials(space);
-    let mut taken: Vec<Params> = trials.iter().map(|trial| trial.params.clone()).collect();
+    let mut taken: BTreeSet<String> = trials.iter().map(|trial| key(space, &trial.params)).collect();
     let mut model = fit(space, &seen);
-    for trial in trials.iter().filter(|trial| trial.state.is_active()) {
-        if let (Some(known), Some(features)) = (&model, features(space, &trial.params)) {
-            model = known.believing(features).or(model);
-        }
+    let pending: Vec<&Trial> = trials.iter().filter(|trial| trial.state.is_active()).collect();
+    for trial in &pending[pending.len().saturating_sub(MODEL_PENDING_MAX)..] {
+        believe(space, &mut model, &trial.params);
     }
     let mut out = Vec::new();
     for number in numbers {
@@ -46,13 +48,26 @@ pub(crate) fn suggest(sweep: &Sweep, seed: u64, numbers: Range<u32>, trials: &[T
             Some(known) if number >= first => propose(space, known, &seen, &taken, seed, number),
             _ => even(space, &taken, seed, number),
         };
-        if let (Some(known), Some(features)) = (&model, features(space, &params)) {
-            model = known.believing(features).or(model);
+        if pending.len() + out.len() < MODEL_PENDING_MAX {
+            believe(space, &mut model, &params);
         }
-        taken.push(params.clone());
+        taken.insert(key(space, &params));
         out.push((number, params));
     }
     out
+}
+
+fn believe(space: &Space, model: &mut Option<Model>, params: &Params) {
+    if let (Some(known), Some(features)) = (model.as_ref(), features(space, params))
+        && let Some(believing) = known.clone().believing(features)
+    {
+        *model = Some(believing);
+    }
+}
+
+/// The values as text, to know them again.
+fn key(space: &Space, params: &Params) -> String {
+    space.parameters.keys().map(|name| params.get(name).unwrap_or(&Value::Null).to_string() + "\n").collect()
 }
 
 /// Trials that fill the space before the model is asked.
@@ -111,14 +126,18 @@ fn fit(space: &Space, seen: &[Seen]) -> Option<Model> {
 }
 
 /// A point of an even sequence whose values no trial has yet, if there is one soon.
-fn even(space: &Space, taken: &[Params], seed: u64, number: u32) -> Params {
+fn even(space: &Space, taken: &BTreeSet<String>, seed: u64, number: u32) -> Params {
     let of = |number| space.at(&sobol::point(number, space.dimensions(), seed), std::f64::consts::E);
     let ahead = (0..64).map(|skip| of(number.wrapping_add(skip * 1_024)));
-    fresh(ahead, taken).or_else(|| fresh(every(space), taken)).unwrap_or_else(|| of(number))
+    fresh(space, ahead, taken).or_else(|| fresh(space, every(space), taken)).unwrap_or_else(|| of(number))
 }
 
-fn fresh(mut candidates: impl Iterator<Item = Params>, taken: &[Params]) -> Option<Params> {
-    candidates.find(|params| !taken.contains(params))
+fn fresh(
+    space: &Space,
+    mut candidates: impl Iterator<Item = Params>,
+    taken: &BTreeSet<String>,
+) -> Option<Params> {
+    candidates.find(|params| !taken.contains(&key(space, params)))
 }
 
 /// Every combination of a space that is small enough.
@@ -127,7 +146,14 @@ fn every(space: &Space) -> impl Iterator<Item = Params> + '_ {
     (0..size).map(|index| space.nth(index))
 }
 
-fn propose(space: &Space, model: &Model, seen: &[Seen], taken: &[Params], seed: u64, number: u32) -> Params {
+fn propose(
+    space: &Space,
+    model: &Model,
+    seen: &[Seen],
+    taken: &BTreeSet<String>,
+    seed: u64,
+    number: u32,
+) -> Params {
     let mut stream = Stream::new(seed, u64::from(number));
     let best = seen.first().map_or(0.0, |one| one.loss);
     let spread = seen.get(seen.len() / 2).map_or(0.0, |one| one.loss - best);
@@ -147,7 +173,7 @@ fn propose(space: &Space, model: &Model, seen: &[Seen], taken: &[Params], seed: 
             }
         }
     }
-    candidates.retain(|params| !taken.contains(params));
+    candidates.retain(|params| !taken.contains(&key(space, params)));
     let weigh = |params: &Params| {
         features(space, params).map_or(f64::NEG_INFINITY, |at| improvement(model, &at, goal))
     };
@@ -164,7 +190,7 @@ fn propose(space: &Space, model: &Model, seen: &[Seen], taken: &[Params], seed: 
     if !countable {
         for spread in POLISH_SPREADS.into_iter().flat_map(|spread| [spread; POLISH_POINTS]) {
             let moved = leading.as_ref().and_then(|(_, around)| near(space, around, spread, &mut stream));
-            if let Some(params) = moved.filter(|params| !taken.contains(params)) {
+            if let Some(params) = moved.filter(|params| !taken.contains(&key(space, params))) {
                 offer(&mut leading, params);
             }
         }

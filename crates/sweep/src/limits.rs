@@ -22,6 +22,8 @@ pub const FIRST_TRIALS_FAILED: u32 = 3;
 pub const MODEL_OBSERVATIONS_MAX: usize = 150;
 /// Observations with a metric before the model is asked at all.
 pub const MODEL_OBSERVATIONS_MIN: usize = 3;
+/// Trials under way that the model takes into account, the newest.
+pub const MODEL_PENDING_MAX: usize = 50;
 /// Combinations of a finite space that are all weighed; of larger spaces some are drawn.
 pub const MODEL_CANDIDATES_ALL: u64 = 1_000;
 /// Parameters up to which each has a length scale of its own.

@@ -11,6 +11,8 @@ pub(crate) struct Model {
     shape: Shape,
     /// Lower triangle of the Cholesky factor, row by row.
     factor: Vec<f64>,
+    /// What was seen, with the factor taken off once, and twice.
+    solved: Vec<f64>,
     weights: Vec<f64>,
     mean: f64,
     deviation: f64,
@@ -67,8 +69,9 @@ impl Model {
 
     fn with(points: Vec<Vec<f64>>, targets: &[f64], shape: Shape, mean: f64, deviation: f64) -> Option<Self> {
         let factor = factorise(&points, &shape)?;
-        let weights = backward(&factor, forward(&factor, targets));
-        Some(Self { points, shape, factor, weights, mean, deviation })
+        let solved = forward(&factor, targets);
+        let weights = backward(&factor, solved.clone());
+        Some(Self { points, shape, factor, solved, weights, mean, deviation })
     }
 
     /// Mean and standard deviation at a point, in the units of the values.
@@ -82,25 +85,25 @@ impl Model {
     }
 
     /// The model as if what it expects at a point had been seen there: it is less curious about the place, and its
-    /// opinion is the same. `None` if the point is too close to others to tell.
-    pub fn believing(&self, point: Vec<f64>) -> Option<Self> {
-        let (expected, _) = self.expect(&point);
-        let mut targets = self.targets();
-        targets.push((expected - self.mean) / self.deviation);
-        let mut points = self.points.clone();
-        points.push(point);
-        Self::with(points, &targets, self.shape.clone(), self.mean, self.deviation)
-    }
-
-    /// What was seen, from the weights: the covariance times them.
-    fn targets(&self) -> Vec<f64> {
-        let count = self.points.len();
-        let transposed: Vec<f64> = (0..count)
-            .map(|row| (row..count).map(|below| self.factor[at(below, row)] * self.weights[below]).sum())
-            .collect();
-        (0..count)
-            .map(|row| (0..=row).map(|column| self.factor[at(row, column)] * transposed[column]).sum())
-            .collect()
+    /// opinion is the same. Adds one row to the factor, so it is cheap. `None` if the point is too close to others to
+    /// tell.
+    pub fn believing(mut self, point: Vec<f64>) -> Option<Self> {
+        let row: Vec<f64> =
+            self.points.iter().map(|other| kernel(&point, other, &self.shape.scales)).collect();
+        let expected: f64 = row.iter().zip(&self.weights).map(|(k, w)| k * w).sum();
+        let solved = forward(&self.factor, &row);
+        let left = 1.0 + self.shape.noise - solved.iter().map(|v| v * v).sum::<f64>();
+        if left <= 1e-12 {
+            return None;
+        }
+        let own = left.sqrt();
+        let so_far: f64 = solved.iter().zip(&self.solved).map(|(a, b)| a * b).sum();
+        self.solved.push((expected - so_far) / own);
+        self.factor.extend(solved);
+        self.factor.push(own);
+        self.points.push(point);
+        self.weights = backward(&self.factor, self.solved.clone());
+        Some(self)
     }
 }
 
@@ -194,14 +197,16 @@ mod tests {
     fn believing_a_point_makes_it_sure_and_changes_no_opinion() {
         let (points, values) = line();
         let model = Model::fit(&points, &values).unwrap();
-        for (target, value) in model.targets().iter().zip(&values) {
-            assert!((target * model.deviation + model.mean - value).abs() < 1e-6);
-        }
         let (mean, deviation) = model.expect(&[1.4]);
-        let after = model.believing(vec![1.4]).unwrap();
+        let after = model.clone().believing(vec![1.4]).unwrap();
         let (same, surer) = after.expect(&[1.4]);
         assert!((mean - same).abs() < 0.1 * model.deviation, "{mean} {same}");
         assert!(surer < deviation / 2.0, "{surer} {deviation}");
+        // Elsewhere too: what is believed is what was expected anyway.
+        for x in [0.1, 0.55, 1.1] {
+            assert!((model.expect(&[x]).0 - after.expect(&[x]).0).abs() < 1e-6, "{x}");
+            assert!(after.expect(&[x]).1 <= model.expect(&[x]).1 + 1e-9, "{x}");
+        }
     }
 
     #[test]

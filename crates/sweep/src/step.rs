@@ -78,7 +78,7 @@ pub enum Outcome {
 /// - When its time is over, what is under way is stopped and the sweep is canceled; its best trial is still named.
 /// - When all trials have ended: completed if one completed, else failed if one failed, else canceled.
 pub fn next(sweep: &Sweep, seed: u64, trials: &[Trial], elapsed_s: u64) -> Step {
-    let started = trials.iter().map(|trial| trial.number + 1).max().unwrap_or(0);
+    let started = trials.iter().map(|trial| trial.number.saturating_add(1)).max().unwrap_or(0);
     let total = sweep.total_trials();
     let active = trials.iter().filter(|trial| trial.state.is_active()).count();
     let ending = if started >= total && active == 0 {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 const SAMPLES: usize = 1_000;
 
-fn draw(space: Value, algorithm: Value, seed: u64) -> Vec<Params> {
+fn draw(space: &Value, algorithm: &Value, seed: u64) -> Vec<Params> {
     let sweep = Sweep::read(&json!({
         "searchSpace": space,
         "samplingAlgorithm": algorithm,
@@ -18,9 +18,9 @@ fn draw(space: Value, algorithm: Value, seed: u64) -> Vec<Params> {
     next(&sweep, seed, &[], 0).start.into_iter().map(|(_, params)| params).collect()
 }
 
-fn numbers(distribution: Value, rule: &str, seed: u64) -> Vec<f64> {
+fn numbers(distribution: &Value, rule: &str, seed: u64) -> Vec<f64> {
     let algorithm = json!({"type": "random", "rule": rule});
-    draw(json!({"x": distribution}), algorithm, seed)
+    draw(&json!({"x": distribution}), &algorithm, seed)
         .iter()
         .map(|params| params["x"].as_f64().unwrap())
         .collect()
@@ -50,7 +50,7 @@ fn continuous_distributions() {
     for seed in 0..4 {
         for (rule, near) in [("random", 0.052), ("sobol", 0.01)] {
             let check = |distribution: Value, below: &dyn Fn(f64) -> f64| {
-                let off = distance(numbers(distribution.clone(), rule, seed), below);
+                let off = distance(numbers(&distribution, rule, seed), below);
                 assert!(off < near, "{distribution} {rule} seed {seed}: {off}");
             };
             check(json!(["uniform", [-2, 3]]), &|x| (x + 2.0) / 5.0);
@@ -68,7 +68,7 @@ fn discrete_distributions() {
             // A second parameter, so that nothing can be counted out.
             let space = json!({"x": distribution, "y": ["uniform", [0, 1]]});
             let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-            for params in draw(space, json!({"type": "random", "rule": rule}), 3) {
+            for params in draw(&space, &json!({"type": "random", "rule": rule}), 3) {
                 *counts.entry(params["x"].to_string()).or_default() += 1;
             }
             counts
@@ -89,7 +89,7 @@ fn discrete_distributions() {
             (json!(["qnormal", [0, 10, 5]]), 5.0),
             (json!(["qlognormal", [1, 1, 0.5]]), 0.5),
         ] {
-            for value in numbers(distribution.clone(), rule, 1) {
+            for value in numbers(&distribution, rule, 1) {
                 assert_eq!(value % step, 0.0, "{distribution}: {value}");
             }
         }
@@ -99,7 +99,7 @@ fn discrete_distributions() {
 #[test]
 fn the_base_of_logarithms_is_the_users() {
     let algorithm = json!({"type": "random", "logbase": 10});
-    for params in draw(json!({"x": ["loguniform", [-5, -1]]}), algorithm, 1) {
+    for params in draw(&json!({"x": ["loguniform", [-5, -1]]}), &algorithm, 1) {
         assert!((1e-5..1e-1).contains(&params["x"].as_f64().unwrap()));
     }
 }
@@ -108,20 +108,20 @@ fn the_base_of_logarithms_is_the_users() {
 fn a_trial_depends_on_seed_and_number_alone() {
     let space = json!({"x": ["uniform", [0, 1]], "c": ["choice", [[1, 2, 3]]]});
     for algorithm in [json!("random"), json!({"type": "random", "rule": "sobol"})] {
-        let all = draw(space.clone(), algorithm.clone(), 9);
-        assert_eq!(all, draw(space.clone(), algorithm.clone(), 9));
-        assert_ne!(all, draw(space.clone(), algorithm.clone(), 10));
+        let all = draw(&space, &algorithm, 9);
+        assert_eq!(all, draw(&space, &algorithm, 9));
+        assert_ne!(all, draw(&space, &algorithm, 10));
     }
     // The user's seed is stronger than the caller's.
     let own = json!({"type": "random", "seed": 5});
-    assert_eq!(draw(space.clone(), own.clone(), 1), draw(space.clone(), own, 2));
+    assert_eq!(draw(&space, &own, 1), draw(&space, &own, 2));
 }
 
 #[test]
 fn parameters_are_independent() {
     let space = json!({"x": ["uniform", [-1, 1]], "y": ["uniform", [-1, 1]]});
     for (rule, near) in [("random", 0.06), ("sobol", 0.01)] {
-        let all = draw(space.clone(), json!({"type": "random", "rule": rule}), 4);
+        let all = draw(&space, &json!({"type": "random", "rule": rule}), 4);
         let product: f64 = all.iter().map(|p| p["x"].as_f64().unwrap() * p["y"].as_f64().unwrap()).sum();
         assert!((product / SAMPLES as f64).abs() < near, "{rule} {product}");
     }
@@ -132,7 +132,7 @@ fn what_can_be_counted_never_repeats() {
     let space = json!({"a": ["choice", [[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]]], "b": ["randint", [200]]});
     let mut firsts = BTreeMap::<String, u32>::new();
     for seed in 0..3 {
-        let all = draw(space.clone(), json!("random"), seed);
+        let all = draw(&space, &json!("random"), seed);
         let distinct: BTreeSet<String> =
             all.iter().map(|params| Value::Object(params.clone()).to_string()).collect();
         assert_eq!((all.len(), distinct.len()), (1000, 1000));
@@ -147,7 +147,7 @@ fn what_can_be_counted_never_repeats() {
 fn distributions_within_choices() {
     let space = json!({"model": ["choice", [[{"kind": "svm", "c": ["uniform", [1, 2]]}, {"kind": "tree", "depth": ["randint", [3]]}]]]});
     let mut svm = 0;
-    for params in draw(space, json!("random"), 2) {
+    for params in draw(&space, &json!("random"), 2) {
         let model = &params["model"];
         if model["kind"] == "svm" {
             svm += 1;

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn sweep(total: u32, concurrent: u32) -> Sweep {
-    of(json!({"x": ["uniform", [0, 1]]}), "random", total, concurrent)
+    of(&json!({"x": ["uniform", [0, 1]]}), "random", total, concurrent)
 }
 
-fn of(space: Value, algorithm: &str, total: u32, concurrent: u32) -> Sweep {
+fn of(space: &Value, algorithm: &str, total: u32, concurrent: u32) -> Sweep {
     Sweep::read(&json!({
         "searchSpace": space,
         "samplingAlgorithm": algorithm,
@@ -148,7 +148,7 @@ fn time_ends_a_sweep() {
 fn a_small_space_has_fewer_trials() {
     let space = json!({"a": ["choice", [[1, 2, 3]]], "b": ["choice", [["x", "y"]]]});
     for algorithm in ["grid", "random", "bayesian"] {
-        let sweep = of(space.clone(), algorithm, 100, 100);
+        let sweep = of(&space, algorithm, 100, 100);
         assert_eq!(sweep.total_trials(), 6, "{algorithm}");
         let step = next(&sweep, 7, &[], 0);
         let mut drawn: Vec<String> =
@@ -157,7 +157,7 @@ fn a_small_space_has_fewer_trials() {
         drawn.dedup();
         assert_eq!(drawn.len(), 6, "{algorithm}");
     }
-    assert_eq!(of(space, "grid", 4, 100).total_trials(), 4);
+    assert_eq!(of(&space, "grid", 4, 100).total_trials(), 4);
 }
 
 /// Trials as any caller might have them: numbered from 0, in any state, with any history.

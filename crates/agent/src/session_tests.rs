@@ -23,6 +23,7 @@ fn spec() -> Box<AttemptSpec> {
         packages: None,
         log_bytes_max: 1000,
         preamble: vec![],
+        tracking: None,
     })
 }
 

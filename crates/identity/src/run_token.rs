@@ -43,10 +43,7 @@ impl RunTokens {
     /// Opens the key in this file, or makes it.
     pub fn open(key_file: &Path) -> Result<Self> {
         let key = files::open_or_create_key(key_file)?;
-        Ok(Self {
-            key: hmac::Key::new(hmac::HMAC_SHA256, &key),
-            header: URL_SAFE_NO_PAD.encode(HEADER),
-        })
+        Ok(Self { key: hmac::Key::new(hmac::HMAC_SHA256, &key), header: URL_SAFE_NO_PAD.encode(HEADER) })
     }
 
     pub fn issue(&self, claim: &RunClaim) -> Result<String> {
@@ -76,7 +73,8 @@ impl RunTokens {
             return Err(refused("it is not a run token"));
         }
         let mac = URL_SAFE_NO_PAD.decode(mac).map_err(|_| refused("its signature is not readable"))?;
-        hmac::verify(&self.key, signed.as_bytes(), &mac).map_err(|_| refused("its signature does not fit"))?;
+        hmac::verify(&self.key, signed.as_bytes(), &mac)
+            .map_err(|_| refused("its signature does not fit"))?;
         let claim: RunClaim = URL_SAFE_NO_PAD
             .decode(body)
             .ok()

@@ -198,6 +198,46 @@ pub struct AttemptSpec {
     /// Lines that the log begins with (differences from what was asked for).
     #[serde(default)]
     pub preamble: Vec<String>,
+    /// Where and as whom the job's own process tracks its run.
+    #[serde(default)]
+    pub tracking: Option<RunTracking>,
+}
+
+/// What becomes the variables that MLflow's and Azure ML's clients read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunTracking {
+    /// `https://HOST:PORT/mlflow/v1.0/subscriptions/…/workspaces/…`
+    pub uri: String,
+    pub token: Secret,
+    pub token_expires_s: i64,
+    pub experiment_id: String,
+    pub subscription: String,
+    pub resource_group: String,
+    pub workspace: String,
+    pub workspace_id: String,
+    /// `https://HOST:PORT`
+    pub server: String,
+}
+
+/// A word that is not for logs: it shows only to whom it is sent.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(hidden)")
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

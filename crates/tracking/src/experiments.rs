@@ -32,7 +32,8 @@ impl Tracking {
         log::check_tags(tags)?;
         self.write(|connection| {
             if let Some(found) = find_by_name(connection, workspace, name)? {
-                let state = if found.lifecycle == Lifecycle::Deleted { " and is deleted: restore it" } else { "" };
+                let state =
+                    if found.lifecycle == Lifecycle::Deleted { " and is deleted: restore it" } else { "" };
                 return Err(Error::Exists(format!("An experiment '{name}' exists already{state}.")));
             }
             let key = insert(connection, workspace, id, name, now)?;
@@ -47,7 +48,9 @@ impl Tracking {
         }
         check_name(name)?;
         self.write(|connection| {
-            if key_of(connection, workspace, id)?.is_none() && find_by_name(connection, workspace, name)?.is_none() {
+            if key_of(connection, workspace, id)?.is_none()
+                && find_by_name(connection, workspace, name)?.is_none()
+            {
                 insert(connection, workspace, id, name, now)?;
             }
             Ok(())
@@ -106,7 +109,8 @@ impl Tracking {
         self.write(|connection| {
             let key = key_of(connection, workspace, id)?.ok_or_else(|| unknown(id))?;
             log::put_tags(connection, "experiment_tags", key, &tags)?;
-            connection.execute("UPDATE experiments SET updated = ?2 WHERE key = ?1", params![key, to_sql(now.0)])?;
+            connection
+                .execute("UPDATE experiments SET updated = ?2 WHERE key = ?1", params![key, to_sql(now.0)])?;
             Ok(())
         })
     }

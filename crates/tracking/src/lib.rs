@@ -19,8 +19,8 @@ mod search;
 
 pub use database::Tracking;
 pub use entities::{
-    Batch, DatasetInput, Experiment, Latest, Lifecycle, LoggedModel, Metric, ModelMetric, ModelStatus, NewModel, NewRun,
-    Page, Point, Run, RunChange, RunStatus, Seen, View,
+    Batch, DatasetInput, Experiment, Latest, Lifecycle, LoggedModel, Metric, ModelMetric, ModelStatus,
+    NewModel, NewRun, Page, Point, Run, RunChange, RunStatus, Seen, View,
 };
 pub use error::Error;
 pub use experiments::{DEFAULT_EXPERIMENT, experiment_id};

@@ -26,6 +26,8 @@ pub const KEY_BYTES_MAX: usize = 250;
 pub const PARAM_BYTES_MAX: usize = 6_000;
 /// Value of a tag.
 pub const TAG_BYTES_MAX: usize = 8_000;
+/// The record of the models of a run that older clients keep in a tag; the oldest go first.
+pub const MODEL_HISTORY_BYTES_MAX: usize = 256 * 1_024;
 /// Name of an experiment.
 pub const EXPERIMENT_NAME_BYTES_MAX: usize = 500;
 /// Name of a run.

@@ -9,6 +9,8 @@ use crate::entities::{Batch, DatasetInput, Metric, Point};
 use crate::experiments::to_sql;
 use crate::{Error, Result, Tracking, limits, models, runs};
 
+const MODEL_HISTORY: &str = "mlflow.log-model.history";
+
 impl Tracking {
     /// Logs everything in the batch. The same batch again changes nothing.
     pub fn log(&self, workspace: WorkspaceId, run: &str, batch: &Batch) -> Result<()> {
@@ -46,6 +48,29 @@ impl Tracking {
             bounded(connection, "run_datasets", key, limits::DATASETS_PER_RUN_MAX, "dataset inputs")?;
             let models: Vec<_> = models.iter().map(|model| (model.clone(), 0)).collect();
             put_models(connection, key, false, &models)
+        })
+    }
+
+    /// Adds to the record of models in the tag `mlflow.log-model.history`, which is longer than other tags.
+    pub fn record_model(&self, workspace: WorkspaceId, run: &str, model: serde_json::Value) -> Result<()> {
+        self.write(|connection| {
+            let key = runs::active_key(connection, workspace, run)?;
+            let there: Option<String> = connection
+                .query_row(
+                    "SELECT value FROM run_tags WHERE owner = ?1 AND key = ?2",
+                    params![key, MODEL_HISTORY],
+                    |row| row.get(0),
+                )
+                .optional()?;
+            let mut all: Vec<serde_json::Value> =
+                there.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+            all.push(model);
+            let mut text = serde_json::to_string(&all).unwrap_or_default();
+            while text.len() > limits::MODEL_HISTORY_BYTES_MAX && !all.is_empty() {
+                all.remove(0);
+                text = serde_json::to_string(&all).unwrap_or_default();
+            }
+            put_tags(connection, "run_tags", key, &[(MODEL_HISTORY.to_owned(), text)])
         })
     }
 

@@ -43,7 +43,8 @@ impl Tracking {
         let mut points = Vec::new();
         let mut token: Option<String> = None;
         loop {
-            let page = self.history_page(workspace, run, metric, token.as_deref(), limits::PAGE_POINTS_MAX)?;
+            let page =
+                self.history_page(workspace, run, metric, token.as_deref(), limits::PAGE_POINTS_MAX)?;
             points.extend(page.items);
             token = page.next;
             if token.is_none() {

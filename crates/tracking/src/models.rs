@@ -80,7 +80,12 @@ impl Tracking {
         })
     }
 
-    pub fn log_model_params(&self, workspace: WorkspaceId, id: &str, given: &[(String, String)]) -> Result<()> {
+    pub fn log_model_params(
+        &self,
+        workspace: WorkspaceId,
+        id: &str,
+        given: &[(String, String)],
+    ) -> Result<()> {
         log::check_params(given)?;
         self.write(|connection| {
             let key = key_of(connection, workspace, id)?;
@@ -88,7 +93,12 @@ impl Tracking {
         })
     }
 
-    pub fn set_model_tags(&self, workspace: WorkspaceId, id: &str, tags: &[(String, String)]) -> Result<LoggedModel> {
+    pub fn set_model_tags(
+        &self,
+        workspace: WorkspaceId,
+        id: &str,
+        tags: &[(String, String)],
+    ) -> Result<LoggedModel> {
         log::check_tags(tags)?;
         self.write(|connection| {
             let key = key_of(connection, workspace, id)?;

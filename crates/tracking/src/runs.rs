@@ -25,7 +25,9 @@ impl Tracking {
                 |row| row.get(0),
             )?;
             if plain >= limits::PLAIN_RUNS_MAX {
-                return Err(Error::Limit(format!("The workspace has {plain} runs, which is the most it may have.")));
+                return Err(Error::Limit(format!(
+                    "The workspace has {plain} runs, which is the most it may have."
+                )));
             }
             let key = insert(connection, workspace, run)?;
             log::put_tags(connection, "run_tags", key, &tags)
@@ -57,7 +59,8 @@ impl Tracking {
     /// The newest job that [`Tracking::adopt_jobs`] was told of.
     pub fn jobs_seen(&self, workspace: WorkspaceId) -> Result<Option<JobId>> {
         self.read(|connection| {
-            let mut statement = connection.prepare_cached("SELECT job FROM jobs_seen WHERE workspace = ?1")?;
+            let mut statement =
+                connection.prepare_cached("SELECT job FROM jobs_seen WHERE workspace = ?1")?;
             let found = statement.query_row(params![to_sql(workspace.0)], |row| row.get(0)).optional()?;
             Ok(found.map(|job| JobId(from_sql(job))))
         })
@@ -66,8 +69,9 @@ impl Tracking {
     /// Jobs whose end is not copied here yet.
     pub fn unsettled_jobs(&self, workspace: WorkspaceId) -> Result<Vec<JobId>> {
         self.read(|connection| {
-            let mut statement = connection
-                .prepare_cached("SELECT job FROM runs WHERE workspace = ?1 AND settled = 0 AND job IS NOT NULL")?;
+            let mut statement = connection.prepare_cached(
+                "SELECT job FROM runs WHERE workspace = ?1 AND settled = 0 AND job IS NOT NULL",
+            )?;
             let rows = statement.query_map(params![to_sql(workspace.0)], |row| row.get(0))?;
             rows.map(|job| Ok(JobId(from_sql(job?)))).collect()
         })
@@ -80,7 +84,7 @@ impl Tracking {
         }
         self.write(|connection| {
             let mut statement = connection.prepare_cached(
-                "UPDATE runs SET status = ?3, started = ?4, ended = ?5, settled = ?6, name = ?7
+                "UPDATE runs SET status = ?3, started = ?4, ended = ?5, settled = ?6
                  WHERE workspace = ?1 AND job = ?2 AND settled = 0",
             )?;
             for job in jobs {
@@ -91,7 +95,6 @@ impl Tracking {
                     to_sql(job.started.0),
                     job.ended.map(|at| to_sql(at.0)),
                     job.status.is_final(),
-                    job.name,
                 ])?;
             }
             Ok(())
@@ -101,8 +104,8 @@ impl Tracking {
     /// Whether there is such a run, and which job it is.
     pub fn seen(&self, workspace: WorkspaceId, id: &str) -> Result<Option<Seen>> {
         self.read(|connection| {
-            let mut statement =
-                connection.prepare_cached("SELECT job, settled FROM runs WHERE workspace = ?1 AND id = ?2")?;
+            let mut statement = connection
+                .prepare_cached("SELECT job, settled FROM runs WHERE workspace = ?1 AND id = ?2")?;
             let found = statement
                 .query_row(params![to_sql(workspace.0), id], |row| {
                     let job: Option<i64> = row.get(0)?;
@@ -212,15 +215,15 @@ impl Tracking {
 const COLUMNS: &str = "id, experiment, name, user, status, started, ended, deleted, job";
 
 fn whole(connection: &Connection, key: i64) -> Result<Option<Run>> {
-    let mut statement =
-        connection.prepare_cached(&format!("SELECT {COLUMNS} FROM runs WHERE key = ?1"))?;
+    let mut statement = connection.prepare_cached(&format!("SELECT {COLUMNS} FROM runs WHERE key = ?1"))?;
     let Some(mut run) = statement.query_row(params![key], read).optional()? else { return Ok(None) };
     run.params = log::pairs(connection, "run_params", key)?;
     run.tags = log::pairs(connection, "run_tags", key)?;
     run.metrics = metrics::latest_of(connection, key)?;
     run.datasets = datasets(connection, key)?;
-    let mut statement = connection
-        .prepare_cached("SELECT model, output, step FROM run_models WHERE owner = ?1 ORDER BY output, step, model")?;
+    let mut statement = connection.prepare_cached(
+        "SELECT model, output, step FROM run_models WHERE owner = ?1 ORDER BY output, step, model",
+    )?;
     let mut rows = statement.query(params![key])?;
     while let Some(row) = rows.next()? {
         if row.get(1)? {
@@ -289,7 +292,9 @@ pub(crate) fn active_key(connection: &Connection, workspace: WorkspaceId, id: &s
         .optional()?;
     match found {
         None => Err(unknown(id)),
-        Some((_, true)) => Err(Error::invalid(format!("The run '{id}' is deleted; restore it to write to it."))),
+        Some((_, true)) => {
+            Err(Error::invalid(format!("The run '{id}' is deleted; restore it to write to it.")))
+        }
         Some((key, false)) => Ok(key),
     }
 }

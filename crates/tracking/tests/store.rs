@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use neap_core::{JobId, Millis, WorkspaceId};
 use neap_tracking::{
-    Batch, DatasetInput, Error, Lifecycle, Metric, ModelStatus, NewModel, NewRun, RunChange, RunStatus, Search, Tracking,
-    View, limits,
+    Batch, DatasetInput, Error, Lifecycle, Metric, ModelStatus, NewModel, NewRun, RunChange, RunStatus,
+    Search, Tracking, View, limits,
 };
 
 const WS: WorkspaceId = WorkspaceId(1);
@@ -38,7 +38,8 @@ impl World {
     }
 
     fn log(&self, run: &str, points: &[(&str, f64, i64)]) {
-        let metrics = points.iter().map(|(key, value, step)| metric(key, *value, 1_000 + step, *step)).collect();
+        let metrics =
+            points.iter().map(|(key, value, step)| metric(key, *value, 1_000 + step, *step)).collect();
         self.store.log(WS, run, &Batch { metrics, ..Batch::default() }).unwrap();
     }
 
@@ -183,7 +184,10 @@ fn searches_find_by_metrics_params_tags_and_attributes() {
         world.store.log(WS, id, &Batch { params, tags, ..Batch::default() }).unwrap();
     }
     world.run_at("d", 40);
-    world.store.update_run(WS, "b", &RunChange { status: Some(RunStatus::Finished), ..RunChange::default() }).unwrap();
+    world
+        .store
+        .update_run(WS, "b", &RunChange { status: Some(RunStatus::Finished), ..RunChange::default() })
+        .unwrap();
 
     let check = |filter: &str, expect: &[&str]| assert_eq!(world.found(filter, &[]), expect, "{filter}");
     check("", &["d", "c", "b", "a"]);
@@ -206,7 +210,9 @@ fn searches_find_by_metrics_params_tags_and_attributes() {
     ordered(&["params.model DESC"], &["c", "b", "a", "d"]);
     ordered(&["attributes.start_time"], &["a", "b", "c", "d"]);
     ordered(&["status", "run_id DESC"], &["b", "d", "c", "a"]);
-    for bad in ["metrics.loss = 'x'", "params.model > 'x'", "params.model = 1", "nothing = 'x'", "datasets.x = 'y'"] {
+    for bad in
+        ["metrics.loss = 'x'", "params.model > 'x'", "params.model = 1", "nothing = 'x'", "datasets.x = 'y'"]
+    {
         assert!(matches!(world.store.search_runs(WS, &search(bad, &[])), Err(Error::Invalid(_))), "{bad}");
     }
     let elsewhere = Search { experiments: vec!["e2".into()], ..Search::default() };
@@ -320,11 +326,15 @@ fn inputs_and_models() {
     store.log(WS, "r", &Batch { metrics: vec![about], ..Batch::default() }).unwrap();
     store.finish_model(WS, "m-1", ModelStatus::Ready, Millis(6)).unwrap();
     store.set_model_tags(WS, "m-1", &[pair("k", "v")]).unwrap();
-    let found = |filter: &str| store.search_models(WS, &search(filter, &["metrics.acc DESC"])).unwrap().items.len();
+    let found =
+        |filter: &str| store.search_models(WS, &search(filter, &["metrics.acc DESC"])).unwrap().items.len();
     assert_eq!(found("metrics.acc > 0.8 and params.depth = '3' and tags.k = 'v' and name = 'tree'"), 1);
     assert_eq!(found("metrics.acc > 0.95"), 0);
     let run = store.run(WS, "r").unwrap();
-    assert_eq!((run.datasets.len(), run.models_in, run.models_out), (1, vec!["m-0".into()], vec![("m-1".into(), 4)]));
+    assert_eq!(
+        (run.datasets.len(), run.models_in, run.models_out),
+        (1, vec!["m-0".into()], vec![("m-1".into(), 4)])
+    );
     let model = store.model(WS, "m-1").unwrap();
     assert_eq!((model.metrics[0].last.value, model.metrics[0].run.as_str()), (0.9, "r"));
     store.delete_model(WS, "m-1").unwrap();

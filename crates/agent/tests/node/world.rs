@@ -161,6 +161,7 @@ impl World {
             packages: None,
             log_bytes_max: 1 << 20,
             preamble: vec![],
+            tracking: None,
         }
     }
 

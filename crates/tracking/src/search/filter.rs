@@ -125,7 +125,8 @@ impl Reader<'_> {
 
     /// Whether the next token is this word of the grammar; it is taken then.
     fn took(&mut self, word: &str) -> bool {
-        let found = matches!(self.tokens.get(self.at), Some(Token::Word(text)) if text.eq_ignore_ascii_case(word));
+        let found =
+            matches!(self.tokens.get(self.at), Some(Token::Word(text)) if text.eq_ignore_ascii_case(word));
         if found {
             self.at += 1;
         }
@@ -216,7 +217,9 @@ impl Reader<'_> {
 }
 
 fn field_of(name: &str) -> std::result::Result<Field, String> {
-    let Some((kind, key)) = name.split_once('.') else { return Ok(Field::Attribute(unquoted(name).to_owned())) };
+    let Some((kind, key)) = name.split_once('.') else {
+        return Ok(Field::Attribute(unquoted(name).to_owned()));
+    };
     let key = unquoted(key).to_owned();
     if key.is_empty() {
         return Err(format!("'{name}' names nothing after its dot"));
@@ -227,9 +230,7 @@ fn field_of(name: &str) -> std::result::Result<Field, String> {
         "tag" | "tags" => Ok(Field::Tag(key)),
         "dataset" | "datasets" => Ok(Field::Dataset(key)),
         "attribute" | "attributes" | "attr" | "run" => Ok(Field::Attribute(key)),
-        _ => Err(format!(
-            "'{kind}' is none of metrics, params, tags, datasets and attributes"
-        )),
+        _ => Err(format!("'{kind}' is none of metrics, params, tags, datasets and attributes")),
     }
 }
 
@@ -261,7 +262,9 @@ fn tokens(text: &str) -> Result<Vec<Token>> {
                 let length = word_length(rest).ok_or_else(|| wrong("a quote is not closed"))?;
                 let word = &rest[..length];
                 match word.parse::<f64>() {
-                    Ok(number) if first.is_ascii_digit() || "+-.".contains(first) => (Token::Number(number), length),
+                    Ok(number) if first.is_ascii_digit() || "+-.".contains(first) => {
+                        (Token::Number(number), length)
+                    }
                     _ => (Token::Word(word.to_owned()), length),
                 }
             }
@@ -327,8 +330,10 @@ mod tests {
     use Comparison::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, Unequal};
 
     fn check(text: &str, expect: &[(Field, Test)]) {
-        let expect: Vec<_> =
-            expect.iter().map(|(field, test)| Condition { field: field.clone(), test: test.clone() }).collect();
+        let expect: Vec<_> = expect
+            .iter()
+            .map(|(field, test)| Condition { field: field.clone(), test: test.clone() })
+            .collect();
         assert_eq!(parse_filter(text).unwrap(), expect, "{text}");
     }
 
@@ -355,9 +360,15 @@ mod tests {
         check("metrics.\"x=1\" > +2", &[(metric("x=1"), Test::Number(Greater, 2.0))]);
         check("params.model = 'tree'", &[(Field::Param("model".into()), text(Equal, "tree"))]);
         check("parameter.lr != \"0.1\"", &[(Field::Param("lr".into()), text(Unequal, "0.1"))]);
-        check("tags.mlflow.parentRunId='p-1'", &[(Field::Tag("mlflow.parentRunId".into()), text(Equal, "p-1"))]);
+        check(
+            "tags.mlflow.parentRunId='p-1'",
+            &[(Field::Tag("mlflow.parentRunId".into()), text(Equal, "p-1"))],
+        );
         check("tags.`mlflow.user` <> 'me'", &[(Field::Tag("mlflow.user".into()), text(Unequal, "me"))]);
-        check("attributes.status = 'FINISHED'", &[(Field::Attribute("status".into()), text(Equal, "FINISHED"))]);
+        check(
+            "attributes.status = 'FINISHED'",
+            &[(Field::Attribute("status".into()), text(Equal, "FINISHED"))],
+        );
         check("start_time > 17", &[(Field::Attribute("start_time".into()), Test::Number(Greater, 17.0))]);
         check("\"Run name\" = 'x'", &[(Field::Attribute("Run name".into()), text(Equal, "x"))]);
         check("datasets.name = 'iris'", &[(Field::Dataset("name".into()), text(Equal, "iris"))]);
@@ -369,7 +380,10 @@ mod tests {
         let like = |pattern: &str, any_case| Test::Like { pattern: pattern.into(), any_case };
         check("params.a LIKE 'x%'", &[(Field::Param("a".into()), like("x%", false))]);
         check("tags.a ilike '%X_'", &[(Field::Tag("a".into()), like("%X_", true))]);
-        check("run_id IN ('a', 'b')", &[(run_id(), Test::In { values: vec!["a".into(), "b".into()], not: false })]);
+        check(
+            "run_id IN ('a', 'b')",
+            &[(run_id(), Test::In { values: vec!["a".into(), "b".into()], not: false })],
+        );
         check("run_id in()", &[(run_id(), Test::In { values: vec![], not: false })]);
         check("run_id NOT IN ('a')", &[(run_id(), Test::In { values: vec!["a".into()], not: true })]);
         check("tags.x IS NULL", &[(Field::Tag("x".into()), Test::Null { not: false })]);

@@ -4,9 +4,9 @@ use neap_core::WorkspaceId;
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
+use super::Search;
 use super::filter::{Comparison, Condition, Field, Order, Test, parse_filter, parse_order};
 use super::pattern::glob_of_like;
-use super::Search;
 use crate::entities::Page;
 use crate::experiments::to_sql;
 use crate::{Error, Result, limits};
@@ -63,9 +63,9 @@ pub(crate) fn plan(subject: Subject, workspace: WorkspaceId, search: &Search) ->
     }
     let offset = match search.token.as_deref().filter(|token| !token.is_empty()) {
         None => 0,
-        Some(token) => token
-            .parse::<u64>()
-            .map_err(|_| Error::invalid("The page token is not one of this server's."))?,
+        Some(token) => {
+            token.parse::<u64>().map_err(|_| Error::invalid("The page token is not one of this server's."))?
+        }
     };
     let limit = match search.limit {
         0 => limits::PAGE_ROWS_MAX,
@@ -243,7 +243,11 @@ impl Builder {
                     "name" => "x.name",
                     "digest" => "x.digest",
                     "context" => "x.context",
-                    _ => return Err(Error::invalid(format!("datasets.{part} is none of name, digest and context."))),
+                    _ => {
+                        return Err(Error::invalid(format!(
+                            "datasets.{part} is none of name, digest and context."
+                        )));
+                    }
                 };
                 if subject != Subject::Run {
                     return Err(none("Datasets"));
@@ -319,7 +323,10 @@ impl Builder {
             }
             Field::Tag(key) => {
                 let place = self.text(key);
-                format!("(SELECT o.value FROM {} o WHERE o.owner = t.key AND o.key = {place})", subject.tags())
+                format!(
+                    "(SELECT o.value FROM {} o WHERE o.owner = t.key AND o.key = {place})",
+                    subject.tags()
+                )
             }
             Field::Dataset(_) => return Err(Error::invalid("Datasets cannot be ordered by.")),
         };

@@ -15,8 +15,10 @@ mod finalize;
 mod folder;
 mod prepare;
 mod python;
+mod run_variables;
 pub mod session;
 pub mod simulated;
+mod trust;
 
 use std::path::Path;
 

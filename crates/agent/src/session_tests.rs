@@ -25,6 +25,7 @@ fn spec() -> Box<AttemptSpec> {
         preamble: vec![],
         ranks: None,
         distribution: None,
+        tracking: None,
     })
 }
 

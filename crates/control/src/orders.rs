@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use neap_core::documents::{BlobPath, Distribution, InputDocument, JobDocument, OutputDocument};
-use neap_core::job::{Attempt, Need};
+use neap_core::job::{Attempt, Job, Need};
 use neap_core::{AttemptId, Capacity, NodeId, State};
+use neap_identity::{RunClaim, RunTokens, derived_guid};
 use neap_ledger::Reader;
-use neap_protocol::{AttemptSpec, BlobFolder, Input, Isolation, Limits, Output, Ranks};
+use neap_protocol::{AttemptSpec, BlobFolder, Input, Isolation, Limits, Output, Ranks, RunTracking, Secret};
 use neap_storage::sas::{Grant, Permission, SasKey, Scope};
 
 use crate::limits;
@@ -17,6 +18,15 @@ pub struct OrderSettings {
     pub base_url: String,
     pub isolation: Isolation,
     pub log_bytes_max: u64,
+    /// With it, a job's process is told where to track its run, and as whom.
+    pub tracking: Option<TrackingOrders>,
+}
+
+#[derive(Clone, Debug)]
+pub struct TrackingOrders {
+    /// Names the installation: ids of experiments follow from it.
+    pub installation: String,
+    pub tokens: Arc<RunTokens>,
 }
 
 #[derive(Clone, Debug)]
@@ -57,6 +67,7 @@ impl AttemptOrders {
             path: format!("ExperimentRun/dcid.{}/", job.name),
         };
         let sign = |at: &BlobPath, write: bool| self.sign(at, write, now_s);
+        let tracking = self.tracking(state, job, id, &document.experiment, now_s);
         Ok(AttemptSpec {
             job_name: job.name.to_string(),
             experiment: document.experiment,
@@ -83,6 +94,50 @@ impl AttemptOrders {
             preamble: document.preamble,
             ranks,
             distribution: document.distribution.map(distribution),
+            tracking,
+        })
+    }
+
+    /// A token that the attempt's own process may show, and where. Without one the job runs all the same.
+    fn tracking(
+        &self,
+        state: &State,
+        job: &Job,
+        id: AttemptId,
+        experiment: &str,
+        now_s: i64,
+    ) -> Option<RunTracking> {
+        let settings = self.settings.tracking.as_ref()?;
+        let workspace = state.workspaces.get(&job.workspace)?;
+        let claim = RunClaim {
+            sub: job.name.to_string(),
+            workspace: workspace.id.0,
+            job: job.id.0,
+            attempt: id.number,
+            exp: now_s + limits::RUN_TOKEN_S,
+        };
+        let token = match settings.tokens.issue(&claim) {
+            Ok(token) => Secret::new(token),
+            Err(error) => {
+                tracing::error!(job = %job.name, %error, "the job gets no token for its metrics");
+                return None;
+            }
+        };
+        let scope = format!(
+            "/subscriptions/{}/resourceGroups/{}/providers/Microsoft.MachineLearningServices/workspaces/{}",
+            workspace.subscription, workspace.group, workspace.name
+        );
+        let number = workspace.id.to_string();
+        Some(RunTracking {
+            uri: format!("{}/mlflow/v1.0{scope}", self.settings.base_url),
+            token,
+            token_expires_s: claim.exp,
+            experiment_id: neap_tracking::experiment_id(&settings.installation, workspace.id, experiment),
+            subscription: workspace.subscription.to_string(),
+            resource_group: workspace.group.to_string(),
+            workspace: workspace.name.to_string(),
+            workspace_id: derived_guid(&[&settings.installation, "workspace", &number]),
+            server: self.settings.base_url.clone(),
         })
     }
 

@@ -20,7 +20,7 @@ pub(crate) const BLOB_STORE: &str = "workspaceblobstore";
 /// The datastore of logs.
 pub(crate) const ARTIFACT_STORE: &str = "workspaceartifactstore";
 const BLOB_CONTAINER: &str = "azureml-blobstore";
-const ARTIFACT_CONTAINER: &str = "azureml";
+pub(crate) const ARTIFACT_CONTAINER: &str = "azureml";
 const NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 pub(crate) fn account(workspace: WorkspaceId) -> String {
@@ -173,6 +173,36 @@ pub(crate) async fn remove_job(app: &App, job: &JobRow) -> Result<(), Refusal> {
         remove_prefix(store, &account, BLOB_CONTAINER, &format!("azureml/{name}/"))
     })
     .await
+}
+
+/// Removes a file of a run, or a folder with all that is in it but for what lies below `keep`. It blocks.
+pub(crate) fn remove_artifacts(
+    store: &Store,
+    workspace: WorkspaceId,
+    path: &str,
+    keep: Option<&str>,
+) -> neap_storage::Result<()> {
+    let account = account(workspace);
+    let remove = |name: &str| match store
+        .delete(&BlobAddress::new(account.as_str(), ARTIFACT_CONTAINER, name)?, &Condition::default())
+    {
+        Ok(()) | Err(neap_storage::Error::BlobNotFound(_)) => Ok(()),
+        Err(error) => Err(error),
+    };
+    remove(path)?;
+    let mut query = ListQuery { prefix: format!("{path}/"), ..ListQuery::default() };
+    loop {
+        let page = store.list(&account, ARTIFACT_CONTAINER, &query)?;
+        for entry in &page.entries {
+            if keep.is_none_or(|keep| !entry.name().starts_with(keep)) {
+                remove(entry.name())?;
+            }
+        }
+        query.marker = page.next_marker;
+        if query.marker.is_none() {
+            return Ok(());
+        }
+    }
 }
 
 fn remove_prefix(store: &Store, account: &str, container: &str, prefix: &str) -> neap_storage::Result<()> {

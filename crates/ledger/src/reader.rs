@@ -45,11 +45,12 @@ pub struct JobFilter {
     pub members: Members,
 }
 
-/// Jobs within jobs: left out of a listing, or all that it has.
+/// Jobs within jobs: left out of a listing, in it like any other, or all that it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Members {
     #[default]
     Without,
+    With,
     Of(JobId),
 }
 
@@ -106,12 +107,20 @@ impl Reader {
             (Members::Of(_), Some(_), _) => ("jobs_by_family", "AND family = ?5 AND cluster = ?4"),
             (Members::Of(_), None, _) => ("jobs_by_family", "AND family = ?5 AND ?4 IS NULL"),
             // A cluster's jobs are those that ran there, within others or not.
-            (Members::Without, Some(_), _) => ("jobs_by_cluster", "AND cluster = ?4 AND ?5 IS NULL"),
+            (Members::Without | Members::With, Some(_), _) => {
+                ("jobs_by_cluster", "AND cluster = ?4 AND ?5 IS NULL")
+            }
             (Members::Without, None, Archived::ArchivedOnly) => {
                 ("jobs_archived", "AND family IS NULL AND ?4 IS NULL AND ?5 IS NULL")
             }
             (Members::Without, None, Archived::ActiveOnly | Archived::All) => {
                 ("jobs_by_workspace", "AND family IS NULL AND ?4 IS NULL AND ?5 IS NULL")
+            }
+            (Members::With, None, Archived::ArchivedOnly) => {
+                ("jobs_archived", "AND ?4 IS NULL AND ?5 IS NULL")
+            }
+            (Members::With, None, Archived::ActiveOnly | Archived::All) => {
+                ("jobs_by_workspace", "AND ?4 IS NULL AND ?5 IS NULL")
             }
         };
         let sql = format!(
@@ -122,7 +131,7 @@ impl Reader {
         let before = before.map_or(i64::MAX, |id| to_sql(id.0));
         let cluster = filter.cluster.map(|id| to_sql(id.0));
         let family = match filter.members {
-            Members::Without => None,
+            Members::Without | Members::With => None,
             Members::Of(id) => Some(to_sql(id.0)),
         };
         self.all(&sql, params![to_sql(workspace.0), before, bounded(limit), cluster, family], JobRow::read)

@@ -204,6 +204,9 @@ pub struct AttemptSpec {
     /// How the processes of the attempt find each other; also on one node with several processes.
     #[serde(default)]
     pub distribution: Option<Distribution>,
+    /// Where and as whom the job's own process tracks its run.
+    #[serde(default)]
+    pub tracking: Option<RunTracking>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -235,6 +238,43 @@ pub enum Distribution {
         head_arguments: Option<String>,
         worker_arguments: Option<String>,
     },
+}
+
+/// What becomes the variables that MLflow's and Azure ML's clients read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunTracking {
+    /// `https://HOST:PORT/mlflow/v1.0/subscriptions/…/workspaces/…`
+    pub uri: String,
+    pub token: Secret,
+    pub token_expires_s: i64,
+    pub experiment_id: String,
+    pub subscription: String,
+    pub resource_group: String,
+    pub workspace: String,
+    pub workspace_id: String,
+    /// `https://HOST:PORT`
+    pub server: String,
+}
+
+/// A word that is not for logs: it shows only to whom it is sent.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(hidden)")
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -527,5 +527,6 @@ fn spec(name: &str, timeout_ms: Option<u64>) -> AttemptSpec {
         preamble: Vec::new(),
         ranks: None,
         distribution: None,
+        tracking: None,
     }
 }

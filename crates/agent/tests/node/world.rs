@@ -163,6 +163,7 @@ impl World {
             preamble: vec![],
             ranks: None,
             distribution: None,
+            tracking: None,
         }
     }
 

@@ -8,7 +8,7 @@ use neap_ledger::JobRow;
 use serde_json::{Map, Value, json};
 
 use crate::app::{App, unreadable};
-use crate::arm::{find_job, job_edit, output_uri, paths};
+use crate::arm::{find_job, job_edit, output_uri};
 use crate::ask::Ask;
 use crate::fields::Fields;
 use crate::{reply, story};
@@ -31,12 +31,13 @@ pub(super) fn answer(app: &App, workspace: &Workspace, row: &JobRow) -> Result<V
             )
         })
         .collect();
+    let (metrics, params) = crate::mlflow::summary(app, workspace, &row.name)?;
     Ok(json!({
         "runNumber": row.id,
         "runId": row.name,
         "rootRunId": root_of(app, row)?,
         "parentRunId": parent_of(app, row)?.map(|parent| parent.name),
-        "experimentId": paths::derived_guid(&[&app.installation.id, "experiment", &workspace.id.to_string(), &document.experiment]),
+        "experimentId": neap_tracking::experiment_id(&app.installation.id, workspace.id, &document.experiment),
         "status": row.status.word(),
         "createdUtc": row.created.rfc3339(),
         "startTimeUtc": row.started.map(neap_core::Millis::rfc3339),
@@ -58,6 +59,8 @@ pub(super) fn answer(app: &App, workspace: &Workspace, row: &JobRow) -> Result<V
         "createdBy": {"userName": row.owner},
         "jobSpecification": null,
         "primaryMetric": null,
+        "metrics": metrics,
+        "parameters": params,
         "token": null,
     }))
 }

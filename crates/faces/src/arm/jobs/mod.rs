@@ -103,5 +103,10 @@ pub(crate) async fn delete(
     }
     app.submit(&ask.caller, Command::DeleteJob { job: row.id }, Vec::new()).await?;
     workspace_files::remove_job(app, &row).await?;
+    let (tracking, id, name) = (app.tracking.clone(), row.workspace, row.name);
+    let forgotten = tokio::task::spawn_blocking(move || tracking.forget_run(id, &name)).await;
+    if let Ok(Err(error)) = forgotten {
+        tracing::warn!(%error, "what a deleted job logged is still there");
+    }
     Ok(reply::empty(StatusCode::OK))
 }

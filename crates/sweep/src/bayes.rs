@@ -37,19 +37,20 @@ pub(crate) fn suggest(sweep: &Sweep, seed: u64, numbers: Range<u32>, trials: &[T
     let seen = observe(sweep, trials);
     let first = first_trials(space);
     let mut taken: BTreeSet<String> = trials.iter().map(|trial| key(space, &trial.params)).collect();
-    let mut model = fit(space, &seen);
+    let mut known =
+        fit(space, &seen).map(|model| Known { model, best: seen.first().map_or(0.0, |one| one.loss) });
     let pending: Vec<&Trial> = trials.iter().filter(|trial| trial.state.is_active()).collect();
     for trial in &pending[pending.len().saturating_sub(MODEL_PENDING_MAX)..] {
-        believe(space, &mut model, &trial.params);
+        known = known.map(|known| known.believing(space, &trial.params));
     }
     let mut out = Vec::new();
     for number in numbers {
-        let params = match &model {
+        let params = match &known {
             Some(known) if number >= first => propose(space, known, &seen, &taken, seed, number),
             _ => even(space, &taken, seed, number),
         };
         if pending.len() + out.len() < MODEL_PENDING_MAX {
-            believe(space, &mut model, &params);
+            known = known.map(|known| known.believing(space, &params));
         }
         taken.insert(key(space, &params));
         out.push((number, params));
@@ -57,11 +58,22 @@ pub(crate) fn suggest(sweep: &Sweep, seed: u64, numbers: Range<u32>, trials: &[T
     out
 }
 
-fn believe(space: &Space, model: &mut Option<Model>, params: &Params) {
-    if let (Some(known), Some(features)) = (model.as_ref(), features(space, params))
-        && let Some(believing) = known.clone().believing(features)
-    {
-        *model = Some(believing);
+/// The model, and the best value that was seen or is believed to come.
+struct Known {
+    model: Model,
+    best: f64,
+}
+
+impl Known {
+    /// As if a trial under way had brought what is expected of it. Without the new best the place would stay as
+    /// tempting as it was.
+    fn believing(self, space: &Space, params: &Params) -> Self {
+        let Some(features) = features(space, params) else { return self };
+        let (expected, _) = self.model.expect(&features);
+        match self.model.clone().believing(features) {
+            Some(model) => Self { model, best: self.best.min(expected) },
+            None => self,
+        }
     }
 }
 
@@ -148,16 +160,18 @@ fn every(space: &Space) -> impl Iterator<Item = Params> + '_ {
 
 fn propose(
     space: &Space,
-    model: &Model,
+    known: &Known,
     seen: &[Seen],
     taken: &BTreeSet<String>,
     seed: u64,
     number: u32,
 ) -> Params {
     let mut stream = Stream::new(seed, u64::from(number));
-    let best = seen.first().map_or(0.0, |one| one.loss);
-    let spread = seen.get(seen.len() / 2).map_or(0.0, |one| one.loss - best);
-    let goal = best - IMPROVEMENT_MIN * spread;
+    let spread = match (seen.first(), seen.get(seen.len() / 2)) {
+        (Some(best), Some(median)) => median.loss - best.loss,
+        _ => 0.0,
+    };
+    let goal = known.best - IMPROVEMENT_MIN * spread;
     let mut candidates: Vec<Params> = every(space).collect();
     let countable = !candidates.is_empty();
     if !countable {
@@ -175,7 +189,7 @@ fn propose(
     }
     candidates.retain(|params| !taken.contains(&key(space, params)));
     let weigh = |params: &Params| {
-        features(space, params).map_or(f64::NEG_INFINITY, |at| improvement(model, &at, goal))
+        features(space, params).map_or(f64::NEG_INFINITY, |at| improvement(&known.model, &at, goal))
     };
     let mut leading: Option<(f64, Params)> = None;
     let offer = |leading: &mut Option<(f64, Params)>, params: Params| {

@@ -26,6 +26,9 @@ pub struct JobDocument {
     pub outputs: BTreeMap<String, OutputDocument>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub distribution: Option<Distribution>,
+    /// Of a sweep's trial: the values that it tries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hyperparameters: Option<Value>,
     /// `properties` of the request as it came, less what lives in [`JobMeta`]: echoed by GET and compared by PUT.
     pub asked: Value,
     /// Lines the log begins with: every difference from what was asked for.

@@ -8,7 +8,7 @@ use neap_core::documents::BlobPath;
 use neap_core::{Code, Refusal, WorkspaceId};
 use neap_ledger::JobRow;
 use neap_storage::sas::{Grant, Permission, Scope};
-use neap_storage::{BlobAddress, Condition, ListQuery, Store};
+use neap_storage::{BlobAddress, Condition, Headers, ListQuery, Store};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::app::{App, internal};
@@ -203,6 +203,46 @@ pub(crate) fn remove_artifacts(
             return Ok(());
         }
     }
+}
+
+/// Copies a blob, or every blob of a folder, to another place of the store. Doing it again changes nothing.
+pub(crate) async fn copy(app: &App, from: BlobPath, to: BlobPath) -> Result<(), Refusal> {
+    in_store(app, move |store| {
+        if !from.path.ends_with('/') && !from.path.is_empty() {
+            let source = BlobAddress::new(&from.account, &from.container, &from.path)?;
+            return copy_blob(store, &source, &BlobAddress::new(&to.account, &to.container, &to.path)?);
+        }
+        let mut query = ListQuery { prefix: from.path.clone(), ..ListQuery::default() };
+        loop {
+            let page = store.list(&from.account, &from.container, &query)?;
+            for entry in &page.entries {
+                let rest = entry.name().strip_prefix(&from.path).unwrap_or(entry.name());
+                let source = BlobAddress::new(&from.account, &from.container, entry.name())?;
+                let target = BlobAddress::new(&to.account, &to.container, &format!("{}{rest}", to.path))?;
+                copy_blob(store, &source, &target)?;
+            }
+            match page.next_marker {
+                Some(marker) => query.marker = Some(marker),
+                None => return Ok(()),
+            }
+        }
+    })
+    .await
+}
+
+fn copy_blob(store: &Store, from: &BlobAddress, to: &BlobAddress) -> neap_storage::Result<()> {
+    let length = store.properties(from)?.length;
+    let mut upload = store.begin_upload()?;
+    let mut offset = 0;
+    while offset < length {
+        let piece = store.read(from, offset, limits::LOG_CHUNK_BYTES as usize)?;
+        if piece.is_empty() {
+            break;
+        }
+        offset += piece.len() as u64;
+        upload.write(&piece)?;
+    }
+    store.put(to, upload, Headers::default(), &Condition::default()).map(drop)
 }
 
 fn remove_prefix(store: &Store, account: &str, container: &str, prefix: &str) -> neap_storage::Result<()> {

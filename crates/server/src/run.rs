@@ -199,11 +199,12 @@ impl Server<'_> {
         let front = Front {
             tls: Tls::new(&keys.authority)?,
             router: Gatekeeper::new(self.config.limits, control.handle.metrics().requests_limited.clone())
-                .guard(neap_faces::router(app)),
+                .guard(neap_faces::router(app.clone())),
             sessions: control.sessions.clone(),
             closing,
         };
         let serving = tokio::spawn(front.serve(listener));
+        tokio::spawn(neap_faces::conduct::run(app));
         tokio::spawn(housekeeping::renew_certificate(keys.authority));
         tokio::spawn(housekeeping::clear_deleted_workspaces(control.handle.clone(), blobs, tracking));
         let exporter = self.watch(&control.handle, &bundle, &url)?;

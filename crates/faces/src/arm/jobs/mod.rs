@@ -8,6 +8,7 @@ mod need;
 mod pipeline;
 mod read;
 mod references;
+mod sweep;
 mod write;
 
 use axum::http::StatusCode;
@@ -23,7 +24,7 @@ use crate::{reply, workspace_files};
 
 pub(crate) use answer_of::{answer, output_uri};
 pub(crate) use list::list;
-pub(crate) use write::{edit, put};
+pub(crate) use write::{edit, put, submit_trial};
 
 /// The job's row, or Azure's words for its absence.
 pub(crate) fn find(app: &App, workspace: &Workspace, name: &str) -> Result<JobRow, Refusal> {

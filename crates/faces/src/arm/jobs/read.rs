@@ -120,7 +120,6 @@ fn other_type(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Option<Refusa
     let sentence = match kind.to_ascii_lowercase().as_str() {
         "command" => return None,
         "" => "'properties.jobType' is missing; Neap runs jobs of type 'Command'.".to_owned(),
-        "sweep" => "Sweep jobs are not supported yet; submit each trial as a command job.".into(),
         "automl" | "finetuning" | "distillation" | "labeling" => {
             format!("'{kind}' jobs are not part of Neap; submit your training script as a command job.")
         }

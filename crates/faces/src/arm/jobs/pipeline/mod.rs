@@ -11,13 +11,13 @@ use neap_core::command::{NewMember, NewMemberKind, SubmitFamily};
 use neap_core::documents::{JobDocument, JobMeta};
 use neap_core::family::FamilyKind;
 use neap_core::state::Workspace;
-use neap_core::{Command, Problem, Refusal};
+use neap_core::{Code, Command, Problem, Refusal};
 use neap_ledger::{Document, JobRow};
 use serde_json::{Map, Value, json};
 
 use super::references::LedgerShelf;
 use super::write::read_meta;
-use super::{compare, find, output_uri, read};
+use super::{compare, find, output_uri, read, sweep};
 use crate::app::{self, App, unreadable};
 use crate::ask::Ask;
 use crate::durations;
@@ -54,7 +54,7 @@ fn read_whole(
     for (at, step) in expansion.steps.iter().enumerate() {
         let meta = if at == 0 { meta.clone() } else { step_meta(step, &mut problems) };
         let (document, what) =
-            member(step, workspace, &shelf, (at == 0).then_some(timeout_ms).flatten(), &mut problems)?;
+            member(app, step, workspace, &shelf, (at == 0).then_some(timeout_ms).flatten(), &mut problems)?;
         let (document, meta) = (app::document(&document)?, app::document(&meta)?);
         members.push(NewMember {
             name: step.name.as_str().into(),
@@ -85,6 +85,7 @@ fn distinct(documents: Vec<Document>) -> Vec<Document> {
 
 /// What a step becomes, with the problems of reading it named by its place in the pipeline.
 fn member(
+    app: &App,
     step: &Step,
     workspace: &Workspace,
     shelf: &LedgerShelf<'_>,
@@ -113,6 +114,17 @@ fn member(
                 problems,
             )?;
             Ok((document, NewMemberKind::Family { kind: FamilyKind::Steps { go_on: *go_on }, timeout_ms }))
+        }
+        StepKind::Job { body, .. } if body["properties"]["jobType"] == "Sweep" => {
+            let mut found = Vec::new();
+            let document = sweep::read_sweep(app, &step.name, body, workspace, shelf, &mut found)?;
+            problems.extend(found.into_iter().map(|problem| within(problem, &step.place)));
+            Ok((document, NewMemberKind::Family { kind: FamilyKind::Driven, timeout_ms: None }))
+        }
+        StepKind::Job { body, .. } if body["properties"]["jobType"] == "Parallel" => {
+            let sentence = "Parallel steps are not supported yet; split the input and use command steps.";
+            problems.push(within(Problem::new(Code::NotSupported, sentence), &step.place));
+            Ok((JobDocument::default(), NewMemberKind::Family { kind: FamilyKind::Driven, timeout_ms: None }))
         }
         StepKind::Job { body, work, reused, .. } => {
             let asked = read::read(&step.name, body, workspace, shelf)?;

@@ -101,7 +101,7 @@ class Server:
 
     def environment(self):
         """What a person's shell has, less anything that points at another server, plus this one's data folder."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("NEAP_", "IDENTITY_", "MSI_", "AZUREML_", "ARM_", "AZURE_"))}
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("NEAP_", "IDENTITY_", "MSI_", "AZUREML_", "ARM_", "AZURE_", "MLFLOW_"))}
         kept.pop("REQUESTS_CA_BUNDLE", None)
         return {**kept, "NEAP_HOME": str(self.home), "NO_COLOR": "1"}
 

@@ -20,7 +20,7 @@ use crate::attempt::{self, Node, Order};
 use crate::connection::{self, Credentials};
 use crate::folder::Folders;
 use crate::session::{ExitReason, Input, Output, Session};
-use crate::{Error, NodeConfig, boot_log};
+use crate::{Error, NodeConfig, boot_log, trust};
 
 /// A timer sleeps at most this long, so that time slept by the machine is noticed.
 const SLEEP_MS_MAX: u64 = 1000;
@@ -78,6 +78,8 @@ pub(crate) async fn run(dir: &Path, config: NodeConfig, spawner: Spawner) -> Res
     let lease = Lease::open(dir).map_err(file("opening the lease in", dir))?;
     let attempts = config.work_dir.join("attempts");
     std::fs::create_dir_all(&attempts).map_err(file("making", &attempts))?;
+    let bundle = trust::write_bundle(&config.work_dir, &ca_pem)
+        .map_err(file("writing the trusted roots in", &config.work_dir))?;
     let facts = facts(&config, &spawner);
     boot_log::line(&format!(
         "agent {} of node {} started: {} milli-cores, {} MB, {} GPUs; isolation: {}",
@@ -104,7 +106,7 @@ pub(crate) async fn run(dir: &Path, config: NodeConfig, spawner: Spawner) -> Res
         spawner,
         ca_pem: ca_pem.clone(),
         blobs: OnceCell::new(),
-        folders: Rc::new(Folders::new(attempts)),
+        folders: Rc::new(Folders::new(attempts).with_bundle(bundle)),
         python: tokio::sync::OnceCell::new(),
         python_for_others: tokio::sync::OnceCell::new(),
         slots: RefCell::new(BTreeSet::new()),

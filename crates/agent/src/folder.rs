@@ -19,8 +19,8 @@ use std::rc::Rc;
 use neap_sandbox::{SpoolEnd, boot_ms};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
-use crate::boot_log;
 use crate::python::Interpreter;
+use crate::{boot_log, trust};
 
 /// Spare folders of a node, all users together.
 const SPARES_MAX: usize = 64;
@@ -41,6 +41,7 @@ pub(crate) struct Folder {
     root: OwnedFd,
     owner: Option<u32>,
     python: Option<Interpreter>,
+    has_bundle: bool,
     stamps: Vec<(String, Stamp)>,
     made_ms: u64,
     taken_ms: u64,
@@ -56,7 +57,12 @@ struct Stamp {
 
 impl Folder {
     /// Makes a folder, whose contents belong to `owner`.
-    fn make(dir: PathBuf, owner: Option<u32>, python: Option<Interpreter>) -> io::Result<Self> {
+    fn make(
+        dir: PathBuf,
+        owner: Option<u32>,
+        python: Option<Interpreter>,
+        bundle: Option<&Path>,
+    ) -> io::Result<Self> {
         let making = |e: io::Error| io::Error::new(e.kind(), format!("making {}: {e}", dir.display()));
         std::fs::DirBuilder::new().mode(0o700).create(&dir).map_err(making)?;
         let mut names: Vec<String> = SKELETON.map(str::to_owned).into();
@@ -69,6 +75,13 @@ impl Folder {
                 made.into_iter().map(|name| format!("{ENVIRONMENT}/{name}").trim_end_matches('/').to_owned()),
             );
         }
+        if let Some(bundle) = bundle {
+            // One file under many names is not among the stamps: each new name changes it. It cannot be written to,
+            // and who replaces it changes the folder above.
+            if trust::give_bundle(bundle, &dir.join("work"), owner).map_err(making)? {
+                names.push(format!("work/{}", trust::BUNDLE));
+            }
+        }
         let root = rustix::fs::open(&dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .map_err(|e| making(e.into()))?;
         let stamps = names
@@ -76,7 +89,16 @@ impl Folder {
             .map(|name| stamp(&root, &name).map(|stamp| (name, stamp)))
             .collect::<io::Result<_>>()
             .map_err(making)?;
-        Ok(Self { dir, root, owner, python, stamps, made_ms: boot_ms(), taken_ms: 0 })
+        Ok(Self {
+            dir,
+            root,
+            owner,
+            python,
+            has_bundle: bundle.is_some(),
+            stamps,
+            made_ms: boot_ms(),
+            taken_ms: 0,
+        })
     }
 
     /// Whether this attempt has left it as it was. Ask when all its processes have ended.
@@ -90,6 +112,11 @@ impl Folder {
 
     fn is_aged(&self, now_ms: u64) -> bool {
         now_ms >= self.made_ms + AGE_MS_MIN
+    }
+
+    /// Whether the trusted roots are in it, and where below `work`.
+    pub(crate) fn bundle(&self) -> Option<&'static str> {
+        self.has_bundle.then_some(trust::BUNDLE)
     }
 
     /// Whether there is an environment for Python in it, and where below `work`.
@@ -117,6 +144,8 @@ pub(crate) fn make_owned(path: &Path, owner: Option<u32>) -> io::Result<()> {
 pub(crate) struct Folders {
     /// Below it each folder has a number.
     dir: PathBuf,
+    /// The trusted roots that each is given.
+    bundle: Option<PathBuf>,
     next: Cell<u64>,
     /// The one that was used last is at the end, and is used next.
     spares: RefCell<Vec<Folder>>,
@@ -124,7 +153,12 @@ pub(crate) struct Folders {
 
 impl Folders {
     pub(crate) fn new(dir: PathBuf) -> Self {
-        Self { dir, next: Cell::new(1), spares: RefCell::default() }
+        Self { dir, bundle: None, next: Cell::new(1), spares: RefCell::default() }
+    }
+
+    #[must_use]
+    pub(crate) fn with_bundle(self, bundle: PathBuf) -> Self {
+        Self { bundle: Some(bundle), ..self }
     }
 
     /// A folder that nobody has left anything in.
@@ -134,7 +168,7 @@ impl Folders {
         let fits = |spare: &Folder| spare.owner == owner && spare.is_aged(taken_ms) && spare.python == python;
         let folder = match spares.iter().rposition(fits) {
             Some(at) => spares.remove(at),
-            None => Folder::make(self.fresh(), owner, python)?,
+            None => Folder::make(self.fresh(), owner, python, self.bundle.as_deref())?,
         };
         Ok(Folder { taken_ms, ..folder })
     }
@@ -157,7 +191,9 @@ impl Folders {
     pub(crate) fn prepare(self: &Rc<Self>, owner: Option<u32>, python: Option<Interpreter>) {
         let (folders, at) = (self.clone(), self.fresh());
         tokio::task::spawn_local(async move {
-            let made = tokio::task::spawn_blocking(move || Folder::make(at, owner, python)).await;
+            let bundle = folders.bundle.clone();
+            let made =
+                tokio::task::spawn_blocking(move || Folder::make(at, owner, python, bundle.as_deref())).await;
             match made {
                 Ok(Ok(folder)) => folders.keep(folder),
                 Ok(Err(e)) => boot_log::line(&e.to_string()),

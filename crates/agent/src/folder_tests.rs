@@ -7,7 +7,7 @@ use super::*;
 /// A folder made some time ago and taken now.
 fn taken(root: &Path, name: &str) -> Folder {
     let python = Interpreter::for_tests();
-    let mut folder = Folder::make(root.join(name), None, Some(python)).unwrap();
+    let mut folder = Folder::make(root.join(name), None, Some(python), None).unwrap();
     folder.taken_ms = folder.made_ms + AGE_MS_MIN;
     // Change times are as fine as a tick: what follows must fall into a later one.
     let made = rustix::fs::stat(folder.dir.join("work")).unwrap();

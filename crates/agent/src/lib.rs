@@ -17,8 +17,10 @@ mod folder;
 mod mltable;
 mod prepare;
 mod python;
+mod run_variables;
 pub mod session;
 pub mod simulated;
+mod trust;
 
 use std::path::Path;
 

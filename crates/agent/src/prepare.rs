@@ -7,6 +7,7 @@
 //!           exe/wd                      the working folder, with outputs/ and logs/
 //!           cap/data-capability/wd/     INPUT_<name>, OUTPUT_<name>
 //!           venv                        python and pip
+//!           ca-bundle.pem               the roots that clients in the job trust
 //! ```
 //!
 //! With isolation off the job sees the same folders where they lie. A job without code, inputs and outputs costs no
@@ -26,6 +27,7 @@ use crate::command::{self, Places};
 use crate::data::{self, Brought};
 use crate::folder::{Folder, make_owned};
 use crate::python::Interpreter;
+use crate::run_variables;
 use crate::session::prepare_failed;
 
 /// Where an attempt's folders lie, and where the job sees them.
@@ -37,6 +39,8 @@ pub(crate) struct Layout {
     pub seen: PathBuf,
     /// The environment for Python, as the job sees it.
     venv: Option<PathBuf>,
+    /// The trusted roots, as the job sees them.
+    bundle: Option<PathBuf>,
     pub owner: Option<u32>,
     /// What was there when the job began, of the folders whose changes are stored.
     pub brought: RefCell<Brought>,
@@ -51,7 +55,9 @@ impl Layout {
         let seen =
             if isolated && namespaces { Path::new(JOBS_PLACE).join(&spec.job_name) } else { work.clone() };
         let venv = folder.environment().map(|name| seen.join(name));
-        Self { dir, work, seen, venv, owner, brought: RefCell::default(), said_bytes: Cell::new(0) }
+        let bundle = folder.bundle().map(|name| seen.join(name));
+        let brought = RefCell::default();
+        Self { dir, work, seen, venv, bundle, owner, brought, said_bytes: Cell::new(0) }
     }
 
     /// Adds a line of ours to the log of an attempt that does not run.
@@ -128,7 +134,7 @@ pub(crate) async fn prepare(
         attempt_dir: layout.dir.clone(),
         head_bytes: layout.said().head_bytes,
         command,
-        env: variables(node, spec, &places, layout.venv.as_deref(), &tmp_seen),
+        env: variables(node, spec, &places, layout, &tmp_seen),
         cwd: layout.seen.join("exe/wd"),
         timeout_ms: spec.timeout_ms,
         log_bytes_max: spec.log_bytes_max,
@@ -183,12 +189,12 @@ fn variables(
     node: &Node,
     spec: &AttemptSpec,
     places: &Places,
-    venv: Option<&Path>,
+    layout: &Layout,
     tmp: &Path,
 ) -> Vec<(String, String)> {
     let mut all: BTreeMap<String, String> = BTreeMap::new();
     let mut path = node.path.clone();
-    if let Some(venv) = venv {
+    if let Some(venv) = &layout.venv {
         path = format!("{}/bin:{path}", venv.display());
         all.insert("VIRTUAL_ENV".into(), venv.display().to_string());
     }
@@ -210,6 +216,8 @@ fn variables(
     for (kind, places) in [("INPUT", &places.inputs), ("OUTPUT", &places.outputs)] {
         all.extend(places.iter().map(|(name, place)| (format!("AZURE_ML_{kind}_{name}"), place.clone())));
     }
+    let bundle = layout.bundle.as_deref();
+    all.extend(run_variables::of(spec, bundle).into_iter().map(|(name, value)| (name.to_owned(), value)));
     all.extend(spec.environment_variables.clone());
     if let Ok(mark) = std::env::var(NODE_MARK) {
         all.insert(NODE_MARK.into(), mark);

@@ -23,6 +23,9 @@ fn spec() -> Box<AttemptSpec> {
         packages: None,
         log_bytes_max: 1000,
         preamble: vec![],
+        ranks: None,
+        distribution: None,
+        tracking: None,
     })
 }
 

@@ -68,6 +68,17 @@ impl Connection {
         })
     }
 
+    /// Where MLflow's clients track runs of the default workspace.
+    pub fn tracking_uri(&self) -> String {
+        format!(
+            "{}/mlflow/v1.0/subscriptions/{}/resourceGroups/{}/providers/Microsoft.MachineLearningServices/workspaces/{}",
+            self.url.trim_end_matches('/'),
+            self.subscription_id,
+            self.resource_group,
+            self.workspace
+        )
+    }
+
     pub fn token_url(&self) -> String {
         self.token_endpoint.clone().unwrap_or_else(|| format!("{}/msi/token", self.url))
     }

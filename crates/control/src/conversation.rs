@@ -315,8 +315,11 @@ fn reconcile(node: NodeId, state: &State, has: &BTreeSet<AttemptId>, out: &mut V
         out.push(Output::Say(Down::Forget { attempt: wire(*attempt) }));
     }
     for attempt in &record.attempts {
-        let started =
-            state.jobs.get(&attempt.job).and_then(|j| j.attempt()).is_some_and(|a| a.last_report > 0);
+        let started = state
+            .jobs
+            .get(&attempt.job)
+            .and_then(|j| j.attempt())
+            .is_some_and(|a| a.last_report_on(node) > 0);
         if started && !has.contains(attempt) {
             out.push(Output::Report { report: ended(node, *attempt, CoreExit::LeaseLost), ticket: None });
         }

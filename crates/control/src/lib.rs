@@ -34,7 +34,7 @@ mod writer;
 pub use handle::{Accepted, Handle, Shutdown};
 pub use machine::{Input, Machine, Step};
 pub use metrics::Metrics;
-pub use orders::{AttemptOrders, OrderSettings};
+pub use orders::{AttemptOrders, OrderSettings, TrackingOrders};
 pub use roster::Roster;
 pub use sessions::{Gate, Sessions};
 pub use start::{Control, ControlParts, StartError, open_ledger, start};

@@ -8,6 +8,8 @@ pub const NODE_CERTIFICATE_S: i64 = 24 * 3600;
 pub const JOIN_TOKEN_S: i64 = 600;
 /// How long an attempt's signed URLs last: the longest job Azure allows, and a day.
 pub const ATTEMPT_SAS_S: i64 = 22 * 24 * 3600;
+/// The longest that a job's token for its metrics holds, as for its URLs; it is refused earlier when its attempt is over.
+pub const RUN_TOKEN_S: i64 = ATTEMPT_SAS_S;
 /// Frames that may wait for a slow agent before its connection is dropped.
 pub const SESSION_FRAMES_MAX: usize = 65_536;
 /// After a failed commit the same news is offered again after this.

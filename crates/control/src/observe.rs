@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use neap_core::health::{cut_word, is_systems_fault};
-use neap_core::job::{Attempt, JobState, Phase, Status};
+use neap_core::job::{JobState, Phase, Status};
 use neap_core::node::NodeState;
 use neap_core::{AttemptId, ClusterId, Event, JobId, Millis, NodeId, State};
 use neap_ledger::Entry;
@@ -62,6 +62,8 @@ impl Batch<'_> {
         match self.before.jobs.get(&job) {
             Some(found) => match found.state {
                 JobState::Queued { since, .. } => (since, found.submitted),
+                // It was released and placed within this batch.
+                JobState::Waiting => (at, found.submitted),
                 // It came back and was placed again within this batch.
                 JobState::Active(_) => (at, found.submitted),
             },
@@ -85,8 +87,12 @@ impl Observer {
     fn seed(&mut self, state: &State) {
         for job in state.jobs.values() {
             if let Some(attempt) = job.attempt().filter(|a| a.phase == Phase::Running) {
-                let Attempt { number, node, since, .. } = *attempt;
-                let running = Running { attempt: number, node, placed: since, started: Some(since) };
+                let running = Running {
+                    attempt: attempt.number,
+                    node: attempt.node,
+                    placed: attempt.since,
+                    started: Some(attempt.since),
+                };
                 self.running.insert(job.id, running);
             }
         }
@@ -201,6 +207,11 @@ impl Observer {
             | Event::NodeHeard(_)
             | Event::JobUpdated(_)
             | Event::AttemptFinalizing(_)
+            | Event::FamilyOpened(_)
+            | Event::FamilyClosing(_)
+            | Event::JobReleased(_)
+            | Event::RankReported(_)
+            | Event::RankEnded(_)
             | Event::AttemptStopRequested(_)
             | Event::JobCancelRequested(_)
             | Event::JobDeleted(_)

@@ -83,6 +83,8 @@ impl Day {
                 owner: "me".into(),
                 priority: 50,
                 need: Need::Whole,
+                nodes: 1,
+                family: None,
                 timeout_ms: None,
                 document: DOCUMENT,
                 meta: DOCUMENT,

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use neap_core::documents::{BlobPath, Delivery, InputDocument, JobDocument, OutputDocument};
-use neap_core::job::Need;
-use neap_core::{AttemptId, Capacity, State};
+use neap_core::documents::{BlobPath, Delivery, Distribution, InputDocument, JobDocument, OutputDocument};
+use neap_core::job::{Attempt, Job, Need};
+use neap_core::{AttemptId, Capacity, NodeId, State};
+use neap_identity::{RunClaim, RunTokens, derived_guid};
 use neap_ledger::Reader;
-use neap_protocol::{AttemptSpec, BlobFolder, How, Input, Isolation, Keep, Limits, Output};
+use neap_protocol::{
+    AttemptSpec, BlobFolder, How, Input, Isolation, Keep, Limits, Output, Ranks, RunTracking, Secret,
+};
 use neap_storage::foreign::{self, WEB_QUERY};
 use neap_storage::sas::{Grant, Permission, SasKey, Scope};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -19,6 +22,15 @@ pub struct OrderSettings {
     pub base_url: String,
     pub isolation: Isolation,
     pub log_bytes_max: u64,
+    /// With it, a job's process is told where to track its run, and as whom.
+    pub tracking: Option<TrackingOrders>,
+}
+
+#[derive(Clone, Debug)]
+pub struct TrackingOrders {
+    /// Names the installation: ids of experiments follow from it.
+    pub installation: String,
+    pub tokens: Arc<RunTokens>,
 }
 
 #[derive(Clone, Debug)]
@@ -37,9 +49,17 @@ pub(crate) enum OrderError {
 }
 
 impl AttemptOrders {
-    pub(crate) fn spec(&self, state: &State, id: AttemptId, now_s: i64) -> Result<AttemptSpec, OrderError> {
+    pub(crate) fn spec(
+        &self,
+        state: &State,
+        node: NodeId,
+        id: AttemptId,
+        now_s: i64,
+    ) -> Result<AttemptSpec, OrderError> {
         let job = state.jobs.get(&id.job).ok_or(OrderError::Gone)?;
-        let node = job.attempt().and_then(|a| state.nodes.get(&a.node)).ok_or(OrderError::Gone)?;
+        let attempt = job.attempt().filter(|a| a.phase_on(node).is_some()).ok_or(OrderError::Gone)?;
+        let ranks = ranks_of(attempt, node);
+        let node = state.nodes.get(&node).ok_or(OrderError::Gone)?;
         let body = self.reader.document(&job.document).map_err(|e| OrderError::Document(e.to_string()))?;
         let body = body.ok_or_else(|| OrderError::Document("it is not there".into()))?;
         let document: JobDocument =
@@ -50,6 +70,7 @@ impl AttemptOrders {
             container: "azureml".into(),
             path: format!("ExperimentRun/dcid.{}/", job.name),
         };
+        let tracking = self.tracking(state, job, id, &document.experiment, now_s);
         Ok(AttemptSpec {
             job_name: job.name.to_string(),
             experiment: document.experiment,
@@ -74,6 +95,52 @@ impl AttemptOrders {
             packages: document.packages,
             log_bytes_max: self.settings.log_bytes_max,
             preamble: document.preamble,
+            ranks,
+            distribution: document.distribution.map(distribution),
+            tracking,
+        })
+    }
+
+    /// A token that the attempt's own process may show, and where. Without one the job runs all the same.
+    fn tracking(
+        &self,
+        state: &State,
+        job: &Job,
+        id: AttemptId,
+        experiment: &str,
+        now_s: i64,
+    ) -> Option<RunTracking> {
+        let settings = self.settings.tracking.as_ref()?;
+        let workspace = state.workspaces.get(&job.workspace)?;
+        let claim = RunClaim {
+            sub: job.name.to_string(),
+            workspace: workspace.id.0,
+            job: job.id.0,
+            attempt: id.number,
+            exp: now_s + limits::RUN_TOKEN_S,
+        };
+        let token = match settings.tokens.issue(&claim) {
+            Ok(token) => Secret::new(token),
+            Err(error) => {
+                tracing::error!(job = %job.name, %error, "the job gets no token for its metrics");
+                return None;
+            }
+        };
+        let scope = format!(
+            "/subscriptions/{}/resourceGroups/{}/providers/Microsoft.MachineLearningServices/workspaces/{}",
+            workspace.subscription, workspace.group, workspace.name
+        );
+        let number = workspace.id.to_string();
+        Some(RunTracking {
+            uri: format!("{}/mlflow/v1.0{scope}", self.settings.base_url),
+            token,
+            token_expires_s: claim.exp,
+            experiment_id: neap_tracking::experiment_id(&settings.installation, workspace.id, experiment),
+            subscription: workspace.subscription.to_string(),
+            resource_group: workspace.group.to_string(),
+            workspace: workspace.name.to_string(),
+            workspace_id: derived_guid(&[&settings.installation, "workspace", &number]),
+            server: self.settings.base_url.clone(),
         })
     }
 
@@ -178,4 +245,27 @@ fn limits_of(need: Need, given: Capacity) -> Limits {
         Need::Share(share) => share.min(given),
     };
     Limits { cpus_milli: granted.cpus_milli, memory_mb: granted.memory_mb, gpus: granted.gpus }
+}
+
+/// Which of several nodes this is, and who the others are. Of a job on one node: nothing.
+fn ranks_of(attempt: &Attempt, node: NodeId) -> Option<Ranks> {
+    if attempt.ranks.is_empty() {
+        return None;
+    }
+    Some(Ranks { rank: attempt.rank_on(node)?, nodes: attempt.nodes().map(|node| node.0).collect() })
+}
+
+/// The same in the agent's words.
+fn distribution(asked: Distribution) -> neap_protocol::Distribution {
+    use neap_protocol::Distribution as Wire;
+    match asked {
+        Distribution::Pytorch { processes_per_node } => Wire::Pytorch { processes_per_node },
+        Distribution::Tensorflow { workers, parameter_servers } => {
+            Wire::Tensorflow { workers, parameter_servers }
+        }
+        Distribution::Mpi { processes_per_node } => Wire::Mpi { processes_per_node },
+        Distribution::Ray { port, include_dashboard, dashboard_port, head_arguments, worker_arguments } => {
+            Wire::Ray { port, include_dashboard, dashboard_port, head_arguments, worker_arguments }
+        }
+    }
 }

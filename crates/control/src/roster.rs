@@ -147,12 +147,13 @@ impl<L: Clone> Roster<L> {
                 .jobs
                 .get(&attempt.job)
                 .and_then(|job| job.attempt())
-                .filter(|a| a.number == attempt.number && a.node == *node)
+                .filter(|a| a.number == attempt.number)
+                .and_then(|a| Some((a.phase_on(*node)?, a.stop.is_some())))
         };
         let listening = |node: &NodeId| self.connected.get(node).filter(|c| c.welcomed);
         match effect {
             Effect::StartAttempt { node, attempt } => {
-                current(node, attempt).is_some_and(|a| a.phase == Phase::Assigned && a.stop.is_none())
+                current(node, attempt) == Some((Phase::Assigned, false))
                     && listening(node)
                         .is_some_and(|c| !c.started.contains(attempt) && !c.stopped.contains(attempt))
             }

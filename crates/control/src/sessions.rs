@@ -157,7 +157,7 @@ impl Sessions {
         let order = match effect {
             // Signed and read from the ledger while nobody waits for the roster.
             Effect::StartAttempt { node, attempt } => {
-                match self.orders.spec(&state, *attempt, clock::unix_seconds()) {
+                match self.orders.spec(&state, *node, *attempt, clock::unix_seconds()) {
                     Ok(spec) => Down::Start { attempt: conversation::wire(*attempt), spec: Box::new(spec) },
                     Err(error) => {
                         tracing::error!(%attempt, %error, "an attempt cannot be ordered");

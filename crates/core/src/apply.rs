@@ -2,12 +2,16 @@
 //!
 //! An event about something that is not there changes nothing; the invariants would tell.
 
+mod families;
+
+pub use families::family_timer;
+
 use std::sync::Arc;
 
 use crate::cluster::{BootHealth, Cluster, ClusterPhase, Cut, QueueKey};
 use crate::event::{self, Event};
 use crate::ids::{AttemptId, ClusterId, JobId, NameFingerprint, NodeId};
-use crate::job::{Attempt, Cancel, Job, JobState, Need, Phase, Stop};
+use crate::job::{Attempt, Blame, Cancel, Exit, Job, JobState, Need, Phase, Rank, Stop};
 use crate::node::{Node, NodeState};
 use crate::planted::{self, Bug};
 use crate::state::{Group, GroupKey, State, Timer, Workspace, WorkspaceKey};
@@ -132,11 +136,23 @@ pub fn apply(state: &mut State, at: Millis, event: &Event) {
         Event::AttemptStopRequested(e) => with_attempt(state, e.id, e.attempt, |attempt| {
             attempt.stop = Some(Stop { why: e.why, deadline: e.deadline });
         }),
+        Event::RankReported(e) => with_rank(state, e.id, e.attempt, e.rank, |rank| {
+            rank.phase = e.phase;
+            rank.last_report = e.report;
+        }),
+        Event::RankEnded(e) => rank_ended(state, at, e),
         Event::JobRequeued(e) => job_requeued(state, at, e),
         Event::JobCancelRequested(e) => {
             with_job(state, e.id, |job| job.cancel = Some(Cancel { at, reason: e.reason.clone() }));
+            families::cancel_requested(state, at, e);
         }
-        Event::JobEnded(e) => job_ended(state, at, e.id),
+        Event::JobEnded(e) => {
+            families::ended(state, e);
+            job_ended(state, at, e.id);
+        }
+        Event::FamilyOpened(e) => families::opened(state, at, e),
+        Event::FamilyClosing(e) => families::closing(state, e),
+        Event::JobReleased(e) => families::released(state, at, e),
         // Only ended jobs are deleted; their names stay used.
         Event::JobUpdated(_) | Event::JobDeleted(_) => {}
     }
@@ -195,6 +211,7 @@ fn cluster_created(state: &mut State, at: Millis, e: &event::ClusterCreated) {
         idle: Default::default(),
         open: Default::default(),
         queue: Default::default(),
+        waiting: Default::default(),
         active: Default::default(),
     };
     let lower: Arc<str> = e.name.to_lowercase().into();
@@ -406,6 +423,7 @@ fn untime_node(state: &mut State, id: NodeId) {
 // ---- jobs
 
 fn job_submitted(state: &mut State, at: Millis, e: &event::JobSubmitted) {
+    let waits = !e.after.is_empty();
     let job = Job {
         id: e.id,
         workspace: e.workspace,
@@ -416,11 +434,13 @@ fn job_submitted(state: &mut State, at: Millis, e: &event::JobSubmitted) {
         submitted: at,
         priority: e.priority,
         need: e.need,
+        nodes: e.nodes,
+        family: e.family,
         timeout_ms: e.timeout_ms,
         attempts_made: 0,
         attempts_lost: 0,
         attempts_unprepared: 0,
-        state: JobState::Queued { since: at, reason: None },
+        state: if waits { JobState::Waiting } else { JobState::Queued { since: at, reason: None } },
         cancel: None,
     };
     let key = queue_key(&job);
@@ -428,8 +448,13 @@ fn job_submitted(state: &mut State, at: Millis, e: &event::JobSubmitted) {
     state.jobs.insert(e.id, Arc::new(job));
     state.next.job = state.next.job.max(e.id.next());
     with_cluster(state, e.cluster, |cluster| {
-        cluster.queue.insert(key);
+        if waits {
+            cluster.waiting.insert(e.id);
+        } else {
+            cluster.queue.insert(key);
+        }
     });
+    families::joined(state, e.id, e.family, &e.after);
 }
 
 fn job_placed(state: &mut State, at: Millis, e: &event::JobPlaced) {
@@ -444,18 +469,56 @@ fn job_placed(state: &mut State, at: Millis, e: &event::JobPlaced) {
         last_report: 0,
         stop: None,
         run_deadline: None,
+        ranks: ranks(e),
+        blame: None,
     });
     with_cluster(state, cluster, |cluster| {
         cluster.queue.remove(&key);
         cluster.active.insert(e.id);
     });
-    with_node(state, e.node, |node| {
-        node.attempts.push(AttemptId { job: e.id, number: e.attempt });
-        match need {
-            Need::Whole => node.exclusive = true,
-            Need::Share(share) => node.used = node.used.plus(share),
+    for node in std::iter::once(e.node).chain(e.others.iter().copied()) {
+        with_node(state, node, |node| {
+            node.attempts.push(AttemptId { job: e.id, number: e.attempt });
+            match need {
+                Need::Whole => node.exclusive = true,
+                Need::Share(share) => node.used = node.used.plus(share),
+            }
+            node.reason = "running".into();
+        });
+    }
+}
+
+fn ranks(e: &event::JobPlaced) -> Vec<Rank> {
+    if e.others.is_empty() {
+        return Vec::new();
+    }
+    std::iter::once(e.node)
+        .chain(e.others.iter().copied())
+        .map(|node| Rank { node, phase: Phase::Assigned, last_report: 0, over: false })
+        .collect()
+}
+
+fn rank_ended(state: &mut State, at: Millis, e: &event::RankEnded) {
+    with_attempt(state, e.id, e.attempt, |attempt| {
+        if e.exit != Some(Exit::Success) && attempt.blame.is_none() {
+            let reason = e.reason.clone().unwrap_or_default();
+            attempt.blame = Some(Blame { rank: e.rank, exit: e.exit.clone(), reason });
         }
-        node.reason = "running".into();
+    });
+    with_rank(state, e.id, e.attempt, e.rank, |rank| {
+        rank.over = true;
+        rank.last_report = e.report;
+    });
+    if let Some(need) = state.jobs.get(&e.id).map(|job| job.need) {
+        leave_node(state, at, e.id, e.node, need);
+    }
+}
+
+fn with_rank(state: &mut State, id: JobId, attempt: u32, rank: u32, change: impl FnOnce(&mut Rank)) {
+    with_attempt(state, id, attempt, |attempt| {
+        if let Some(rank) = attempt.ranks.get_mut(rank as usize) {
+            change(rank);
+        }
     });
 }
 
@@ -486,18 +549,27 @@ fn job_ended(state: &mut State, at: Millis, id: JobId) {
     }
     with_cluster(state, job.cluster, |cluster| {
         cluster.queue.remove(&key);
+        cluster.waiting.remove(&id);
     });
 }
 
-/// Takes a job's attempt off its node. The node's idle time starts anew.
+/// Takes a job's attempt off its nodes.
 fn release(state: &mut State, at: Millis, id: JobId) {
     untime_job(state, id);
     let Some(job) = state.jobs.get(&id) else { return };
     let Some(attempt) = job.attempt() else { return };
-    let (cluster, node, need) = (job.cluster, attempt.node, job.need);
+    let (cluster, need) = (job.cluster, job.need);
+    let nodes: Vec<NodeId> = attempt.nodes_held().collect();
     with_cluster(state, cluster, |cluster| {
         cluster.active.remove(&id);
     });
+    for node in nodes {
+        leave_node(state, at, id, node, need);
+    }
+}
+
+/// The node's idle time starts anew.
+fn leave_node(state: &mut State, at: Millis, id: JobId, node: NodeId, need: Need) {
     with_node(state, node, |node| {
         node.attempts.retain(|a| a.job != id);
         match need {

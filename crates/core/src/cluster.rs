@@ -88,6 +88,8 @@ pub struct Cluster {
     pub open: OrdSet<NodeId>,
     /// Waiting jobs in the order they will be looked at. Kept by `apply`.
     pub queue: OrdSet<QueueKey>,
+    /// Jobs that may not start yet.
+    pub waiting: OrdSet<JobId>,
     /// Jobs with an attempt.
     pub active: OrdSet<JobId>,
 }

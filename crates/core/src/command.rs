@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::family::FamilyKind;
 use crate::ids::{AttemptId, ClusterId, DocHash, JobId, NodeId, WorkspaceId};
-use crate::job::{AttemptFacts, Exit, Need};
+use crate::job::{AttemptFacts, Exit, Need, Outcome};
 use crate::problem::Problem;
 use crate::settings::Settings;
 use crate::units::{Capacity, Millis};
@@ -56,6 +57,12 @@ pub enum Command {
     },
 
     SubmitJob(SubmitJob),
+    SubmitFamily(SubmitFamily),
+    /// Whoever drives this family is done with it.
+    CloseFamily {
+        family: JobId,
+        outcome: Outcome,
+    },
     UpdateJob {
         job: JobId,
         meta: DocHash,
@@ -126,10 +133,55 @@ pub struct SubmitJob {
     pub owner: Arc<str>,
     pub priority: u8,
     pub need: Need,
+    /// On how many nodes it runs at once.
+    pub nodes: u32,
     pub timeout_ms: Option<u64>,
+    /// The driven family that it becomes a member of.
+    pub family: Option<JobId>,
     pub document: DocHash,
     pub meta: DocHash,
     pub problems: Vec<Problem>,
+}
+
+/// A whole family at once: all of it or nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SubmitFamily {
+    pub workspace: WorkspaceId,
+    pub owner: Arc<str>,
+    /// The first is the family itself; every other comes after its family and after what it waits for.
+    pub members: Vec<NewMember>,
+    pub problems: Vec<Problem>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewMember {
+    pub name: Arc<str>,
+    /// Where in the list its family is.
+    pub family: usize,
+    /// Where in the list those are that must complete first.
+    pub after: Vec<usize>,
+    pub what: NewMemberKind,
+    pub document: DocHash,
+    pub meta: DocHash,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum NewMemberKind {
+    Family {
+        kind: FamilyKind,
+        timeout_ms: Option<u64>,
+    },
+    Job {
+        cluster: Arc<str>,
+        priority: u8,
+        need: Need,
+        nodes: u32,
+        timeout_ms: Option<u64>,
+        /// Names its work: the same code, environment, command and inputs have the same name.
+        work: Option<Arc<str>>,
+        /// An earlier job did the same work: this one is complete at once.
+        reused: bool,
+    },
 }
 
 /// News of what became of an effect, or of the world by itself.

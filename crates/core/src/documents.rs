@@ -24,11 +24,39 @@ pub struct JobDocument {
     pub inputs: BTreeMap<String, InputDocument>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outputs: BTreeMap<String, OutputDocument>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub distribution: Option<Distribution>,
+    /// Of a sweep's trial: the values that it tries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hyperparameters: Option<Value>,
     /// `properties` of the request as it came, less what lives in [`JobMeta`]: echoed by GET and compared by PUT.
     pub asked: Value,
     /// Lines the log begins with: every difference from what was asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub preamble: Vec<String>,
+}
+
+/// How the processes of a job on several nodes, or of several processes on one, find each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Distribution {
+    Pytorch {
+        processes_per_node: u32,
+    },
+    Tensorflow {
+        workers: u32,
+        parameter_servers: u32,
+    },
+    Mpi {
+        processes_per_node: u32,
+    },
+    Ray {
+        port: Option<u16>,
+        include_dashboard: bool,
+        dashboard_port: Option<u16>,
+        head_arguments: Option<String>,
+        worker_arguments: Option<String>,
+    },
 }
 
 /// A blob or a folder of blobs, as the server's blob face reaches it: in a container of the workspace's own, or

@@ -25,6 +25,7 @@ pub struct Touched {
     pub clusters: BTreeSet<ClusterId>,
     pub nodes: BTreeSet<NodeId>,
     pub jobs: BTreeSet<JobId>,
+    pub families: BTreeSet<JobId>,
 }
 
 impl Draft {
@@ -87,7 +88,23 @@ impl Draft {
                 self.touched.jobs.insert(e.id);
                 self.cluster(e.cluster);
             }
+            Event::FamilyOpened(e) => {
+                self.touched.jobs.insert(e.id);
+                self.touched.families.insert(e.id);
+            }
+            Event::FamilyClosing(e) => {
+                self.touched.families.insert(e.id);
+            }
+            Event::JobReleased(e) => self.job(e.id),
             Event::JobPlaced(e) => {
+                self.node(e.node);
+                for other in &e.others {
+                    self.node(*other);
+                }
+                self.job(e.id);
+            }
+            Event::RankReported(e) => self.job(e.id),
+            Event::RankEnded(e) => {
                 self.node(e.node);
                 self.job(e.id);
             }
@@ -96,7 +113,14 @@ impl Draft {
             Event::AttemptStopRequested(e) => self.job(e.id),
             Event::JobRequeued(e) => self.job(e.id),
             Event::JobCancelRequested(e) => self.job(e.id),
-            Event::JobEnded(e) => self.job(e.id),
+            Event::JobEnded(e) => {
+                self.job(e.id);
+                self.touched.families.extend(self.state.family_of(e.id));
+                self.touched.workspaces.extend(self.state.families.get(&e.id).map(|f| f.workspace));
+                let waiters = self.state.awaited.get(&e.id).into_iter().flatten();
+                let of = |waiter: &JobId| Some(self.state.waits.get(waiter)?.family);
+                self.touched.families.extend(waiters.filter_map(of));
+            }
         }
     }
 
@@ -120,8 +144,11 @@ impl Draft {
         if let Some(job) = self.state.jobs.get(&id) {
             self.touched.clusters.insert(job.cluster);
             if let Some(attempt) = job.attempt() {
-                self.touched.nodes.insert(attempt.node);
+                self.touched.nodes.extend(attempt.nodes_held());
             }
+        }
+        if self.state.families.contains_key(&id) {
+            self.touched.families.insert(id);
         }
     }
 }

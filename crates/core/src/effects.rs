@@ -45,7 +45,7 @@ fn of_node(state: &State, id: NodeId) -> Vec<Effect> {
 
 fn of_attempt(state: &State, node: NodeId, id: AttemptId) -> Option<Effect> {
     let attempt = state.jobs.get(&id.job)?.attempt()?;
-    match (&attempt.stop, attempt.phase) {
+    match (&attempt.stop, attempt.phase_on(node)?) {
         (Some(_), _) => Some(Effect::StopAttempt { node, attempt: id }),
         (None, Phase::Assigned) => Some(Effect::StartAttempt { node, attempt: id }),
         (None, Phase::Running | Phase::Finalizing) => None,

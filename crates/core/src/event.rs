@@ -8,8 +8,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Cut, Scale, Shape};
+use crate::family::FamilyKind;
 use crate::ids::{ClusterId, DocHash, JobId, NodeId, WorkspaceId};
-use crate::job::{AttemptFacts, Exit, Need, Outcome, StopReason};
+use crate::job::{AttemptFacts, Exit, Need, Outcome, Phase, StopReason};
 use crate::settings::Settings;
 use crate::units::{Capacity, Millis};
 
@@ -62,6 +63,15 @@ macro_rules! events {
             }
         }
     };
+}
+
+const fn one() -> u32 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+const fn is_one(count: &u32) -> bool {
+    *count == 1
 }
 
 events! {
@@ -135,12 +145,58 @@ events! {
         need: Need,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
+        /// On how many nodes it runs at once.
+        #[serde(default = "one", skip_serializing_if = "is_one")]
+        nodes: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        family: Option<JobId>,
+        /// What must complete before it may start.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        after: Vec<JobId>,
+        /// What names its work: a later step with the same may take its outputs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        work: Option<Arc<str>>,
         document: DocHash,
         /// The part that may change: display name, tags, description, properties.
         meta: DocHash,
     }
+    /// A pipeline, a sweep, a parallel job: a job made of jobs, in the same sequence of ids and names. It ends with
+    /// `job.ended`.
+    "family.opened" v 1 FamilyOpened {
+        id: JobId,
+        workspace: WorkspaceId,
+        name: Arc<str>,
+        owner: Arc<str>,
+        kind: FamilyKind,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        family: Option<JobId>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        after: Vec<JobId>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_ms: Option<u64>,
+        /// When its time is up; absent while it waits.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deadline: Option<Millis>,
+        document: DocHash,
+        meta: DocHash,
+    }
+    /// A driven family takes no more members, and ends as this when the last is done.
+    "family.closing" v 1 FamilyClosing { id: JobId, outcome: Outcome, }
+    /// Everything that a job or family waited for has completed.
+    "job.released" v 1 JobReleased {
+        id: JobId,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deadline: Option<Millis>,
+    }
     "job.updated" v 1 JobUpdated { id: JobId, meta: DocHash, archived: bool, }
-    "job.placed" v 1 JobPlaced { id: JobId, attempt: u32, node: NodeId, }
+    /// `others` are the nodes of the ranks from 1 on, for a job on several.
+    "job.placed" v 1 JobPlaced {
+        id: JobId,
+        attempt: u32,
+        node: NodeId,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        others: Vec<NodeId>,
+    }
     "attempt.started" v 1 AttemptStarted {
         id: JobId,
         attempt: u32,
@@ -149,6 +205,20 @@ events! {
         run_deadline: Option<Millis>,
         #[serde(default, skip_serializing_if = "AttemptFacts::is_empty")]
         facts: AttemptFacts,
+    }
+    /// News of one rank; the attempt as a whole starts with its last rank.
+    "rank.reported" v 1 RankReported { id: JobId, attempt: u32, rank: u32, report: u64, phase: Phase, }
+    /// The rank's node is free of it. No `exit`: the node was lost.
+    "rank.ended" v 1 RankEnded {
+        id: JobId,
+        attempt: u32,
+        rank: u32,
+        node: NodeId,
+        report: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        exit: Option<Exit>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<Arc<str>>,
     }
     "attempt.finalizing" v 1 AttemptFinalizing { id: JobId, attempt: u32, report: u64, }
     "attempt.stop_requested" v 1 AttemptStopRequested { id: JobId, attempt: u32, why: StopReason, deadline: Millis, }

@@ -1,4 +1,4 @@
-//! Why a queued job waits: a view, computed on demand from a published state. Never empty for a queued job.
+//! Why a job waits, in the queue or for others: a view, computed on demand from a published state. Never empty for a queued job.
 
 use crate::cluster::Cluster;
 use crate::ids::JobId;
@@ -13,6 +13,9 @@ const AHEAD_COUNTED_MAX: usize = 1_000;
 /// Every reason at once, most binding first, in whole sentences. Empty if the job is not queued.
 pub fn queue_reasons(state: &State, id: JobId) -> Vec<String> {
     let Some(job) = state.jobs.get(&id) else { return Vec::new() };
+    if job.state == JobState::Waiting {
+        return waiting_reasons(state, id);
+    }
     let JobState::Queued { reason: came_back, .. } = &job.state else { return Vec::new() };
     let Some(cluster) = state.clusters.get(&job.cluster) else { return vec!["Its compute is gone.".into()] };
     let mut reasons = Vec::new();
@@ -31,11 +34,37 @@ pub fn queue_reasons(state: &State, id: JobId) -> Vec<String> {
     } else if ahead > 0 {
         reasons.push(format!("{ahead} {} ahead of it on compute '{}'.", jobs_are(ahead), cluster.name));
     }
+    if job.nodes > 1 {
+        let idle = cluster.idle.len();
+        reasons.push(if job.nodes > cluster.scale.max {
+            format!(
+                "It needs {} nodes at once and max_instances of compute '{}' is {}; raise it.",
+                job.nodes, cluster.name, cluster.scale.max
+            )
+        } else {
+            format!("It needs {} nodes at once and {idle} of compute '{}' are free.", job.nodes, cluster.name)
+        });
+    }
     reasons.extend(node_reasons(state, cluster, job.need));
     if reasons.is_empty() {
         reasons.push("It is about to be placed.".into());
     }
     reasons
+}
+
+/// What a member of a family still waits for.
+fn waiting_reasons(state: &State, id: JobId) -> Vec<String> {
+    let on = state.waits.get(&id).map(|wait| wait.on.iter()).into_iter().flatten();
+    let name = |id: &JobId| match state.jobs.get(id) {
+        Some(job) => Some(job.name.clone()),
+        None => state.families.get(id).map(|family| family.name.clone()),
+    };
+    let names: Vec<_> = on.filter_map(name).map(|name| format!("'{name}'")).collect();
+    match names.as_slice() {
+        [] => vec!["It is about to be queued.".into()],
+        [one] => vec![format!("It waits for step {one} to complete.")],
+        several => vec![format!("It waits for steps {} to complete.", several.join(", "))],
+    }
 }
 
 fn node_reasons(state: &State, cluster: &Cluster, need: Need) -> Vec<String> {

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::apply::{job_timer, node_timer, queue_key};
+use crate::apply::{family_timer, job_timer, node_timer, queue_key};
 use crate::event::Event;
 use crate::explain;
 use crate::ids::JobId;
@@ -38,6 +38,7 @@ pub fn check(state: &State) -> Vec<Violation> {
 pub fn check_unplanned(state: &State) -> Vec<Violation> {
     let mut out = Vec::new();
     j1_no_job_is_lost(state, &mut out);
+    j1_families_are_whole(state, &mut out);
     j2_one_attempt_at_a_time(state, &mut out);
     n1_every_node_is_known(state, &mut out);
     n3_leases_end(state, &mut out);
@@ -58,8 +59,13 @@ pub fn j1_no_job_is_lost(state: &State, out: &mut Vec<Violation>) {
         };
         let queued = cluster.queue.contains(&queue_key(job));
         let active = cluster.active.contains(&job.id);
-        let should_queue = matches!(job.state, JobState::Queued { .. });
-        if queued != should_queue || active == should_queue {
+        let waiting = cluster.waiting.contains(&job.id);
+        let (should_wait, should_queue) = match job.state {
+            JobState::Waiting => (true, false),
+            JobState::Queued { .. } => (false, true),
+            JobState::Active(_) => (false, false),
+        };
+        if queued != should_queue || waiting != should_wait || active != !(should_queue || should_wait) {
             broken(
                 out,
                 "J1",
@@ -71,7 +77,8 @@ pub fn j1_no_job_is_lost(state: &State, out: &mut Vec<Violation>) {
         }
     }
     for cluster in state.clusters.values() {
-        let listed = cluster.queue.iter().map(|key| key.job).chain(cluster.active.iter().copied());
+        let listed = cluster.queue.iter().map(|key| key.job);
+        let listed = listed.chain(cluster.waiting.iter().copied()).chain(cluster.active.iter().copied());
         for id in listed {
             if !state.jobs.contains_key(&id) {
                 broken(out, "J1", format!("cluster {} lists job {id}, which is not there", cluster.id));
@@ -80,16 +87,60 @@ pub fn j1_no_job_is_lost(state: &State, out: &mut Vec<Violation>) {
     }
 }
 
-/// J2: an active job has exactly one attempt on exactly one node, its latest.
+/// J1, of families: each knows its members and they know it, and whoever waits does so for somebody who is there.
+pub fn j1_families_are_whole(state: &State, out: &mut Vec<Violation>) {
+    let mut members = BTreeSet::new();
+    let jobs = state.jobs.values().map(|job| (job.id, job.family));
+    for (id, family) in jobs.chain(state.families.values().map(|family| (family.id, family.family))) {
+        let Some(family) = family else { continue };
+        members.insert((family, id));
+        if !state.families.get(&family).is_some_and(|family| family.members.contains(&id)) {
+            broken(out, "J1", format!("job {id} is part of family {family}, which does not list it"));
+        }
+    }
+    for family in state.families.values() {
+        for member in family.members.iter().filter(|member| !members.contains(&(family.id, **member))) {
+            broken(out, "J1", format!("family {} lists job {member}, which is not there", family.id));
+        }
+        if state.job_named(family.workspace, &family.name) != Some(family.id) {
+            broken(out, "J1", format!("the name '{}' does not lead to family {}", family.name, family.id));
+        }
+    }
+    let waiting = state.jobs.values().filter(|job| job.state == JobState::Waiting).map(|job| job.id);
+    for id in waiting.filter(|id| !state.waits.contains_key(id)) {
+        broken(out, "J1", format!("job {id} waits for nothing"));
+    }
+    for (id, wait) in &state.waits {
+        if !state.is_alive(*id) {
+            broken(out, "J1", format!("job {id} waits and is not there"));
+        }
+        for other in &wait.on {
+            if !state.is_alive(*other) || !state.awaited.get(other).is_some_and(|who| who.contains(id)) {
+                broken(
+                    out,
+                    "J1",
+                    format!("job {id} waits for {other}, which is not there or knows nothing of it"),
+                );
+            }
+        }
+    }
+    for (id, waiters) in &state.awaited {
+        if waiters.iter().any(|waiter| !state.waits.get(waiter).is_some_and(|wait| wait.on.contains(id))) {
+            broken(out, "J1", format!("somebody is listed as waiting for job {id} who does not"));
+        }
+    }
+}
+
+/// J2: an active job has exactly one attempt, its latest, on the nodes that it was placed on and no other.
 pub fn j2_one_attempt_at_a_time(state: &State, out: &mut Vec<Violation>) {
     let mut seen = BTreeSet::new();
     for node in state.nodes.values() {
         for attempt in &node.attempts {
-            if !seen.insert(attempt.job) {
-                broken(out, "J2", format!("job {} has attempts on two nodes", attempt.job));
+            if !seen.insert((attempt.job, node.id)) {
+                broken(out, "J2", format!("job {} is on node {} twice", attempt.job, node.id));
             }
             let current = state.jobs.get(&attempt.job).and_then(|job| job.attempt());
-            if !current.is_some_and(|a| a.number == attempt.number && a.node == node.id) {
+            if !current.is_some_and(|a| a.number == attempt.number && a.phase_on(node.id).is_some()) {
                 broken(out, "J2", format!("node {} runs {attempt}, which is not the job's attempt", node.id));
             }
         }
@@ -103,11 +154,19 @@ pub fn j2_one_attempt_at_a_time(state: &State, out: &mut Vec<Violation>) {
                     format!("job {} is at attempt {} of {}", job.id, attempt.number, job.attempts_made),
                 );
             }
-            if !seen.contains(&job.id) {
+            let mut held = attempt.nodes_held().peekable();
+            if held.peek().is_none() {
+                broken(out, "J2", format!("job {} is active and on no node", job.id));
+            }
+            for node in held.filter(|node| !seen.contains(&(job.id, *node))) {
+                broken(out, "J2", format!("job {} is active on node {node}, which does not list it", job.id));
+            }
+            let ranks = attempt.nodes().count();
+            if ranks != job.nodes as usize {
                 broken(
                     out,
                     "J2",
-                    format!("job {} is active on node {}, which does not list it", job.id, attempt.node),
+                    format!("job {} runs on {ranks} nodes and asked for {}", job.id, job.nodes),
                 );
             }
         }
@@ -216,9 +275,12 @@ pub fn l1_nothing_is_stuck(state: &State, out: &mut Vec<Violation>) {
     }
     for job in state.jobs.values() {
         wanted.extend(job_timer(job).map(|at| (at, Timer::Job(job.id))));
-        if matches!(job.state, JobState::Queued { .. }) && explain::queue_reasons(state, job.id).is_empty() {
+        if job.attempt().is_none() && explain::queue_reasons(state, job.id).is_empty() {
             broken(out, "L1", format!("job {} waits for no reason", job.id));
         }
+    }
+    for family in state.families.values() {
+        wanted.extend(family_timer(family).map(|at| (at, Timer::Job(family.id))));
     }
     for cluster in state.clusters.values() {
         wanted.extend(cluster.boot.retry_at.map(|at| (at, Timer::Cluster(cluster.id))));
@@ -248,6 +310,10 @@ impl History {
             Event::JobSubmitted(e) if !self.submitted.insert(e.id) => {
                 broken(&mut out, "J1", format!("job {} was submitted twice", e.id));
             }
+            Event::FamilyOpened(e) if !self.submitted.insert(e.id) => {
+                broken(&mut out, "J1", format!("family {} was opened twice", e.id));
+            }
+            Event::JobReleased(e) => self.not_ended(e.id, "released", &mut out),
             Event::JobPlaced(e) => self.not_ended(e.id, "placed", &mut out),
             Event::AttemptStarted(e) => self.not_ended(e.id, "started", &mut out),
             Event::JobRequeued(e) => self.not_ended(e.id, "requeued", &mut out),
@@ -289,7 +355,7 @@ impl History {
     pub fn against(&self, state: &State) -> Vec<Violation> {
         let mut out = Vec::new();
         for id in &self.submitted {
-            let (there, ended) = (state.jobs.contains_key(id), self.ended.contains(id));
+            let (there, ended) = (state.is_alive(*id), self.ended.contains(id));
             if there == ended {
                 broken(&mut out, "J1", format!("job {id}: still there {there}, ended {ended}"));
             }

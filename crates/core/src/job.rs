@@ -1,7 +1,7 @@
 //! A job and its attempts. Only one attempt is ever accepted.
 //!
-//! `queued ⇄ active(attempt) → ended`. The state holds only jobs that have not ended; of the others it keeps the
-//! fingerprint of the name.
+//! `waiting → queued ⇄ active(attempt) → ended`. The state holds only jobs that have not ended; of the others it keeps
+//! the fingerprint of the name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +22,10 @@ pub struct Job {
     pub submitted: Millis,
     pub priority: u8,
     pub need: Need,
+    /// How many nodes it runs on, all at once.
+    pub nodes: u32,
+    /// The pipeline, sweep or other family that it is part of.
+    pub family: Option<JobId>,
     pub timeout_ms: Option<u64>,
     pub attempts_made: u32,
     /// Attempts that ended through no fault of the job.
@@ -35,7 +39,7 @@ pub struct Job {
 impl Job {
     pub fn attempt(&self) -> Option<&Attempt> {
         match &self.state {
-            JobState::Queued { .. } => None,
+            JobState::Waiting | JobState::Queued { .. } => None,
             JobState::Active(attempt) => Some(attempt),
         }
     }
@@ -47,6 +51,7 @@ impl Job {
     pub fn status(&self) -> Status {
         match (&self.cancel, &self.state) {
             (Some(_), _) => Status::CancelRequested,
+            (None, JobState::Waiting) => Status::NotStarted,
             (None, JobState::Queued { .. }) => Status::Queued,
             (None, JobState::Active(attempt)) => match attempt.phase {
                 Phase::Assigned => Status::Preparing,
@@ -66,6 +71,8 @@ pub enum Need {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobState {
+    /// For other members of its family to complete; `State::waits` says which.
+    Waiting,
     /// `reason` is set when it came back here: why the last attempt did not count.
     Queued {
         since: Millis,
@@ -85,6 +92,66 @@ pub struct Attempt {
     pub stop: Option<Stop>,
     /// When `limits.timeout` passes, once it runs.
     pub run_deadline: Option<Millis>,
+    /// Of an attempt on several nodes, its part on each, the one on `node` first. Empty for an attempt on one.
+    pub ranks: Vec<Rank>,
+    /// The first rank that did not succeed: it is what the job ends for.
+    pub blame: Option<Blame>,
+}
+
+/// The part of an attempt that runs on one of its several nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rank {
+    pub node: NodeId,
+    pub phase: Phase,
+    pub last_report: u64,
+    /// It has ended, and its node is free of it.
+    pub over: bool,
+}
+
+/// How a rank ended that did not succeed; without an exit, its node was lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blame {
+    pub rank: u32,
+    pub exit: Option<Exit>,
+    pub reason: Arc<str>,
+}
+
+impl Attempt {
+    /// The rank on this node, counted from 0.
+    pub fn rank_on(&self, node: NodeId) -> Option<u32> {
+        if self.ranks.is_empty() {
+            return (self.node == node).then_some(0);
+        }
+        self.ranks.iter().position(|rank| rank.node == node).and_then(|at| u32::try_from(at).ok())
+    }
+
+    /// How far it is on this node; `None` where it has no part, or no longer.
+    pub fn phase_on(&self, node: NodeId) -> Option<Phase> {
+        if self.ranks.is_empty() {
+            return (self.node == node).then_some(self.phase);
+        }
+        self.ranks.iter().find(|rank| rank.node == node && !rank.over).map(|rank| rank.phase)
+    }
+
+    /// The highest report from this node that was taken in.
+    pub fn last_report_on(&self, node: NodeId) -> u64 {
+        match self.ranks.iter().find(|rank| rank.node == node) {
+            Some(rank) => rank.last_report,
+            None => self.last_report,
+        }
+    }
+
+    /// The nodes that still have a part of it.
+    pub fn nodes_held(&self) -> impl Iterator<Item = NodeId> {
+        let alone = self.ranks.is_empty().then_some(self.node);
+        alone.into_iter().chain(self.ranks.iter().filter(|rank| !rank.over).map(|rank| rank.node))
+    }
+
+    /// The nodes it was placed on, by rank.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        let alone = self.ranks.is_empty().then_some(self.node);
+        alone.into_iter().chain(self.ranks.iter().map(|rank| rank.node))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,6 +174,8 @@ pub enum StopReason {
     Timeout,
     /// The server is being stopped: the job goes back to its place in the queue.
     Draining,
+    /// Another rank of it did not succeed or was lost: they end together.
+    Rank,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

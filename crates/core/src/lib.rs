@@ -17,6 +17,7 @@ pub mod draft;
 pub mod effects;
 pub mod event;
 pub mod explain;
+pub mod family;
 pub mod health;
 pub mod ids;
 pub mod invariants;

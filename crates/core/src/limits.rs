@@ -16,6 +16,9 @@ pub const CLUSTER_NODES_MAX: u32 = 65_000;
 pub const IDLE_TIME_S_MAX: u64 = 366 * 24 * 3600;
 /// Jobs that may wait on one cluster.
 pub const QUEUE_LENGTH_MAX: usize = 2_000_000;
+/// Members of one family at a time, and how deep families lie within families.
+pub const FAMILY_MEMBERS_MAX: usize = 10_000;
+pub const FAMILY_DEPTH_MAX: usize = 16;
 /// Lost attempts after which a job is failed instead of tried again.
 pub const ATTEMPTS_LOST_MAX: u32 = 10;
 /// Attempts that may fail to be prepared for reasons of the system before the job fails.

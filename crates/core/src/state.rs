@@ -6,6 +6,7 @@ use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::Cluster;
+use crate::family::{Family, Wait};
 use crate::ids::{ClusterId, DocHash, JobId, NameFingerprint, NodeId, WorkspaceId};
 use crate::job::Job;
 use crate::node::Node;
@@ -13,7 +14,7 @@ use crate::settings::Settings;
 use crate::units::{Capacity, Millis};
 
 /// Raised when the shape of [`State`] changes: older snapshots are then passed over and the log replayed.
-pub const STATE_VERSION: u32 = 1;
+pub const STATE_VERSION: u32 = 2;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
@@ -33,6 +34,12 @@ pub struct State {
     pub nodes: OrdMap<NodeId, Arc<Node>>,
     /// Jobs that have not ended.
     pub jobs: OrdMap<JobId, Arc<Job>>,
+    /// Pipelines, sweeps and other jobs made of jobs, that have not ended.
+    pub families: OrdMap<JobId, Arc<Family>>,
+    /// What jobs and families wait for that may not start yet.
+    pub waits: OrdMap<JobId, Arc<Wait>>,
+    /// The same the other way round: who waits for a job or family. Kept by `apply`.
+    pub awaited: OrdMap<JobId, OrdSet<JobId>>,
     /// Every job name ever used, also by finished and deleted jobs.
     pub job_names: OrdMap<(WorkspaceId, NameFingerprint), JobId>,
     /// Everything with a deadline, in the order it comes due.
@@ -63,7 +70,7 @@ impl Default for NextIds {
 pub enum Timer {
     /// A transitional state's deadline, or the end of an idle node's patience.
     Node(NodeId),
-    /// A stop's or a run's deadline.
+    /// A stop's or a run's deadline; the end of a family's time.
     Job(JobId),
     /// When nodes may be tried again.
     Cluster(ClusterId),
@@ -139,6 +146,19 @@ impl State {
 
     pub fn job_named(&self, workspace: WorkspaceId, name: &str) -> Option<JobId> {
         self.job_names.get(&(workspace, NameFingerprint::of(name))).copied()
+    }
+
+    /// The family that a job or family is part of.
+    pub fn family_of(&self, id: JobId) -> Option<JobId> {
+        match self.jobs.get(&id) {
+            Some(job) => job.family,
+            None => self.families.get(&id)?.family,
+        }
+    }
+
+    /// Whether a job or family of this id has not ended.
+    pub fn is_alive(&self, id: JobId) -> bool {
+        self.jobs.contains_key(&id) || self.families.contains_key(&id)
     }
 
     pub fn nodes_of<'a>(&'a self, cluster: &'a Cluster) -> impl Iterator<Item = &'a Arc<Node>> {

@@ -171,6 +171,8 @@ impl World {
                     owner: "me".into(),
                     priority,
                     need,
+                    nodes: 1,
+                    family: None,
                     timeout_ms: timeout.then_some(5_000),
                     document: DOCUMENT,
                     meta: DOCUMENT,

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use neap_control::Handle;
 use neap_core::{Code, Command, DocHash, Event, Millis, Refusal, State};
-use neap_identity::{Issuer, Vault};
+use neap_identity::{Issuer, RunTokens, Vault};
 use neap_ledger::Document;
 use neap_storage::Store;
+use neap_tracking::Tracking;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -55,6 +56,10 @@ pub struct App {
     pub sas: Arc<neap_storage::sas::SasKey>,
     pub issuer: Arc<Issuer>,
     pub vault: Arc<Vault>,
+    /// What runs tell of themselves.
+    pub tracking: Arc<Tracking>,
+    /// Checks what jobs show to the tracking endpoint.
+    pub run_tokens: Arc<RunTokens>,
     /// Demanded by the token endpoint.
     pub secret: Arc<neap_identity::IdentitySecret>,
     /// Used in URLs where a request names no host: `https://127.0.0.1:8443`.

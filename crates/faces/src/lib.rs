@@ -1,5 +1,5 @@
-//! What clients speak to: Azure ML's control plane (`arm`), its run history (`history`), Azure blobs (`blob`), token
-//! endpoints (`tokens`) and Neap's own interface (`neap`).
+//! What clients speak to: Azure ML's control plane (`arm`), its run history (`history`), Azure blobs (`blob`), MLflow
+//! tracking (`mlflow`), token endpoints (`tokens`) and Neap's own interface (`neap`).
 //!
 //! A face parses a request into a command, hands it to control, and writes what the published views say as the
 //! answer. It decides nothing, keeps nothing that must outlive the process, and cannot reach providers or agents.
@@ -9,15 +9,18 @@ pub mod arm;
 mod ask;
 mod audience;
 pub mod blob;
+pub mod conduct;
 mod durations;
 mod elsewhere;
 mod fields;
 pub mod history;
 mod limits;
 mod metrics;
+mod mlflow;
 pub mod neap;
 mod reply;
 mod routes;
+mod story;
 pub mod tokens;
 mod workspace_files;
 

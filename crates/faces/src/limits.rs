@@ -21,6 +21,11 @@ pub const NODES_MAX: usize = 10_000;
 pub const POLL_AGAIN_MS: &str = "200";
 /// Bytes sent in one piece of a followed log.
 pub const LOG_CHUNK_BYTES: u64 = 64 * 1024;
+/// Jobs that one search writes down as runs, and how many of them at once; others are runs when they are asked for.
+pub const JOBS_CAUGHT_UP_MAX: usize = 10_000;
+pub const JOBS_CAUGHT_UP_AT_ONCE: u32 = 500;
+/// Entries of one folder of a run's files that are listed.
+pub const ARTIFACTS_LISTED_MAX: usize = 50_000;
 /// Nesting of template expressions.
 pub const EXPRESSION_DEPTH_MAX: usize = 64;
 /// What `usages` answers where no quota is set: clients want a number.

@@ -18,7 +18,7 @@ use tracing::Instrument;
 use crate::app::App;
 use crate::ask::{self, Ask, Caller, Query};
 use crate::metrics::http::{self, HttpMetrics};
-use crate::{arm, audience, history, limits, metrics, neap, reply};
+use crate::{arm, audience, history, limits, metrics, mlflow, neap, reply};
 
 struct Entrance {
     app: App,
@@ -107,6 +107,7 @@ enum Face {
     History,
     Neap,
     Metrics,
+    Mlflow,
     /// Tokens and blobs.
     Others,
 }
@@ -120,6 +121,7 @@ impl Face {
             ("discovery", "") | ("history" | "data", "v1.0") => Self::History,
             ("neap", "v1" | "logs") => Self::Neap,
             ("metrics", "") => Self::Metrics,
+            ("mlflow", "v1.0") => Self::Mlflow,
             _ => Self::Others,
         }
     }
@@ -128,7 +130,7 @@ impl Face {
     const fn prefix(self) -> usize {
         match self {
             Self::History | Self::Neap => 2,
-            Self::Arm | Self::Metrics | Self::Others => 0,
+            Self::Arm | Self::Metrics | Self::Mlflow | Self::Others => 0,
         }
     }
 }
@@ -142,6 +144,9 @@ async fn route(entrance: &Entrance, request: Request) -> Response {
         };
     }
     let app = &entrance.app;
+    if face == Face::Mlflow {
+        return mlflow::answer(app, &entrance.others, request).await;
+    }
     let (parts, body) = request.into_parts();
     if face == Face::Metrics {
         let base = ask::base_url(&parts.uri, &parts.headers, &app.base_url);
@@ -179,7 +184,7 @@ async fn route(entrance: &Entrance, request: Request) -> Response {
         Face::Arm => arm::answer(app, &ask).await,
         Face::History => history::answer(app, &ask).await,
         Face::Neap => neap::answer(app, &ask).await,
-        Face::Metrics | Face::Others => Err(arm::errors::no_such_path(&ask)),
+        Face::Metrics | Face::Mlflow | Face::Others => Err(arm::errors::no_such_path(&ask)),
     };
     answered.unwrap_or_else(|refusal| arm::errors::refuse(&refusal))
 }
@@ -212,6 +217,8 @@ mod tests {
             ("/msi/token", Face::Others),
             ("/metrics", Face::Metrics),
             ("/metrics/x", Face::Others),
+            ("/mlflow/v1.0/subscriptions/s", Face::Mlflow),
+            ("/mlflow/x", Face::Others),
         ] {
             assert_eq!(Face::of(path), expect, "{path}");
         }

@@ -8,7 +8,7 @@ use neap_core::documents::BlobPath;
 use neap_core::{Code, Refusal, WorkspaceId};
 use neap_ledger::JobRow;
 use neap_storage::sas::{Grant, Permission, Scope};
-use neap_storage::{BlobAddress, Condition, ListQuery, Store};
+use neap_storage::{BlobAddress, Condition, Headers, ListQuery, Store};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::app::{App, internal};
@@ -20,7 +20,7 @@ pub(crate) const BLOB_STORE: &str = "workspaceblobstore";
 /// The datastore of logs.
 pub(crate) const ARTIFACT_STORE: &str = "workspaceartifactstore";
 const BLOB_CONTAINER: &str = "azureml-blobstore";
-const ARTIFACT_CONTAINER: &str = "azureml";
+pub(crate) const ARTIFACT_CONTAINER: &str = "azureml";
 const NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 pub(crate) fn account(workspace: WorkspaceId) -> String {
@@ -173,6 +173,76 @@ pub(crate) async fn remove_job(app: &App, job: &JobRow) -> Result<(), Refusal> {
         remove_prefix(store, &account, BLOB_CONTAINER, &format!("azureml/{name}/"))
     })
     .await
+}
+
+/// Removes a file of a run, or a folder with all that is in it but for what lies below `keep`. It blocks.
+pub(crate) fn remove_artifacts(
+    store: &Store,
+    workspace: WorkspaceId,
+    path: &str,
+    keep: Option<&str>,
+) -> neap_storage::Result<()> {
+    let account = account(workspace);
+    let remove = |name: &str| match store
+        .delete(&BlobAddress::new(account.as_str(), ARTIFACT_CONTAINER, name)?, &Condition::default())
+    {
+        Ok(()) | Err(neap_storage::Error::BlobNotFound(_)) => Ok(()),
+        Err(error) => Err(error),
+    };
+    remove(path)?;
+    let mut query = ListQuery { prefix: format!("{path}/"), ..ListQuery::default() };
+    loop {
+        let page = store.list(&account, ARTIFACT_CONTAINER, &query)?;
+        for entry in &page.entries {
+            if keep.is_none_or(|keep| !entry.name().starts_with(keep)) {
+                remove(entry.name())?;
+            }
+        }
+        query.marker = page.next_marker;
+        if query.marker.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Copies a blob, or every blob of a folder, to another place of the store. Doing it again changes nothing.
+pub(crate) async fn copy(app: &App, from: BlobPath, to: BlobPath) -> Result<(), Refusal> {
+    in_store(app, move |store| {
+        if !from.path.ends_with('/') && !from.path.is_empty() {
+            let source = BlobAddress::new(&from.account, &from.container, &from.path)?;
+            return copy_blob(store, &source, &BlobAddress::new(&to.account, &to.container, &to.path)?);
+        }
+        let mut query = ListQuery { prefix: from.path.clone(), ..ListQuery::default() };
+        loop {
+            let page = store.list(&from.account, &from.container, &query)?;
+            for entry in &page.entries {
+                let rest = entry.name().strip_prefix(&from.path).unwrap_or(entry.name());
+                let source = BlobAddress::new(&from.account, &from.container, entry.name())?;
+                let target = BlobAddress::new(&to.account, &to.container, &format!("{}{rest}", to.path))?;
+                copy_blob(store, &source, &target)?;
+            }
+            match page.next_marker {
+                Some(marker) => query.marker = Some(marker),
+                None => return Ok(()),
+            }
+        }
+    })
+    .await
+}
+
+fn copy_blob(store: &Store, from: &BlobAddress, to: &BlobAddress) -> neap_storage::Result<()> {
+    let length = store.properties(from)?.length;
+    let mut upload = store.begin_upload()?;
+    let mut offset = 0;
+    while offset < length {
+        let piece = store.read(from, offset, limits::LOG_CHUNK_BYTES as usize)?;
+        if piece.is_empty() {
+            break;
+        }
+        offset += piece.len() as u64;
+        upload.write(&piece)?;
+    }
+    store.put(to, upload, Headers::default(), &Condition::default()).map(drop)
 }
 
 fn remove_prefix(store: &Store, account: &str, container: &str, prefix: &str) -> neap_storage::Result<()> {

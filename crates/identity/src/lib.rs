@@ -14,6 +14,7 @@ mod limits;
 mod node_key;
 mod password;
 mod random;
+mod run_token;
 mod secret;
 mod vault;
 
@@ -26,7 +27,8 @@ pub use jwt::{Claims, Issuer};
 pub use limits::*;
 pub use node_key::NodeKey;
 pub use password::PasswordHash;
-pub use random::{random_bytes, random_guid};
+pub use random::{derived_guid, random_bytes, random_guid};
+pub use run_token::{RunClaim, RunTokens};
 pub use secret::IdentitySecret;
 pub use vault::Vault;
 

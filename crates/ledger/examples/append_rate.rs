@@ -84,13 +84,17 @@ impl Work {
                         owner: "bench".into(),
                         priority: 100,
                         need: Need::Whole,
+                        nodes: 1,
+                        family: None,
+                        after: Vec::new(),
+                        work: None,
                         timeout_ms: None,
                         document: document()?,
                         meta: document()?,
                     }
                     .into()
                 }
-                4 => JobPlaced { id, attempt, node: NodeId(1) }.into(),
+                4 => JobPlaced { id, attempt, node: NodeId(1), others: Vec::new() }.into(),
                 0 => {
                     AttemptStarted { id, attempt, report: 1, run_deadline: None, facts: AttemptFacts::new() }
                         .into()

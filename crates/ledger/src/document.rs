@@ -35,6 +35,7 @@ pub(crate) fn named_by(event: &Event) -> [Option<DocHash>; 2] {
         Event::ClusterCreated(e) => [Some(e.document), None],
         Event::ClusterUpdated(e) => [Some(e.document), None],
         Event::JobSubmitted(e) => [Some(e.document), Some(e.meta)],
+        Event::FamilyOpened(e) => [Some(e.document), Some(e.meta)],
         Event::JobUpdated(e) => [Some(e.meta), None],
         Event::DocumentErased(e) => [Some(e.document), None],
         Event::ServerStarted(_)
@@ -55,7 +56,11 @@ pub(crate) fn named_by(event: &Event) -> [Option<DocHash>; 2] {
         | Event::NodeLeaving(_)
         | Event::NodeUnusable(_)
         | Event::NodeGone(_)
+        | Event::FamilyClosing(_)
+        | Event::JobReleased(_)
         | Event::JobPlaced(_)
+        | Event::RankReported(_)
+        | Event::RankEnded(_)
         | Event::AttemptStarted(_)
         | Event::AttemptFinalizing(_)
         | Event::AttemptStopRequested(_)

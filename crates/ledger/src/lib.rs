@@ -30,6 +30,6 @@ pub use chain::{Envelope, GENESIS, Hash, Head};
 pub use document::Document;
 pub use error::Error;
 pub use ledger::{Batch, Entry, Ledger, Opened, Options};
-pub use reader::{Archived, JobFilter, Reader};
+pub use reader::{Archived, JobFilter, Members, Reader};
 pub use rows::{AssetRow, ClusterRow, JobRow, NodeRow};
 pub use verify::{Finding, Progress, Report, VerifyOptions, verify};

@@ -3,8 +3,9 @@
 
 use neap_core::event::{
     AssetDeleted, AssetPut, AttemptFinalizing, AttemptStarted, ClusterCreated, ClusterDeleted,
-    DocumentErased, JobCancelRequested, JobDeleted, JobEnded, JobPlaced, JobRequeued, JobSubmitted,
-    JobUpdated, NodeCreating, NodeGone, NodeLeaving, NodePreparing, NodeReady, NodeRequested, NodeUnusable,
+    DocumentErased, FamilyOpened, JobCancelRequested, JobDeleted, JobEnded, JobPlaced, JobReleased,
+    JobRequeued, JobSubmitted, JobUpdated, NodeCreating, NodeGone, NodeLeaving, NodePreparing, NodeReady,
+    NodeRequested, NodeUnusable, RankEnded,
 };
 use neap_core::job::Status;
 use neap_core::{Event, JobId, Millis, NodeId};
@@ -30,10 +31,13 @@ pub(crate) fn project(tables: &Connection, seq: u64, at: Millis, event: &Event) 
         Event::NodeGone(e) => node_gone(tables, at, e),
 
         Event::JobSubmitted(e) => job_submitted(tables, at, e),
+        Event::FamilyOpened(e) => family_opened(tables, at, e),
+        Event::JobReleased(e) => job_released(tables, at, e),
         Event::JobUpdated(e) => job_updated(tables, e),
         Event::JobPlaced(e) => job_placed(tables, e),
         Event::AttemptStarted(e) => attempt_started(tables, at, e),
         Event::AttemptFinalizing(e) => attempt_finalizing(tables, e),
+        Event::RankEnded(e) => rank_ended(tables, at, e),
         Event::JobRequeued(e) => job_requeued(tables, at, e),
         Event::JobCancelRequested(e) => job_cancel_requested(tables, e),
         Event::JobEnded(e) => job_ended(tables, at, e),
@@ -52,6 +56,8 @@ pub(crate) fn project(tables: &Connection, seq: u64, at: Millis, event: &Event) 
         | Event::ClusterTarget(_)
         | Event::NodeSilent(_)
         | Event::NodeHeard(_)
+        | Event::FamilyClosing(_)
+        | Event::RankReported(_)
         | Event::AttemptStopRequested(_) => Ok(()),
         // Its rows stay as history under an id that is never used again.
         Event::WorkspaceDeleted(_) => Ok(()),
@@ -187,15 +193,27 @@ fn node_state(tables: &Connection, at: Millis, id: NodeId, state: &str, reason: 
     )
 }
 
-/// Takes a job's attempt off its node; an idle node's time starts anew.
+/// Takes the attempt of a job on one node off it; an idle node's time starts anew.
 fn release_node(tables: &Connection, at: Millis, job: JobId) -> Result<()> {
     run(
         tables,
         "UPDATE nodes SET busy = busy - 1, \
            since = CASE WHEN busy = 1 AND state = 'ready' THEN ?2 ELSE since END, \
            reason = CASE WHEN busy = 1 AND state = 'ready' THEN 'idle' ELSE reason END \
-         WHERE busy > 0 AND id = (SELECT node FROM jobs WHERE id = ?1)",
+         WHERE busy > 0 AND id = (SELECT node FROM jobs WHERE id = ?1 AND ranks IS NULL)",
         params![to_sql(job.0), to_sql(at.0)],
+    )
+}
+
+/// Takes one rank of a job on several nodes off its node.
+fn rank_ended(tables: &Connection, at: Millis, e: &RankEnded) -> Result<()> {
+    run(
+        tables,
+        "UPDATE nodes SET busy = busy - 1, \
+           since = CASE WHEN busy = 1 AND state = 'ready' THEN ?2 ELSE since END, \
+           reason = CASE WHEN busy = 1 AND state = 'ready' THEN 'idle' ELSE reason END \
+         WHERE busy > 0 AND id = ?1",
+        params![to_sql(e.node.0), to_sql(at.0)],
     )
 }
 
@@ -204,8 +222,8 @@ fn release_node(tables: &Connection, at: Millis, job: JobId) -> Result<()> {
 fn job_submitted(tables: &Connection, at: Millis, e: &JobSubmitted) -> Result<()> {
     run(
         tables,
-        "INSERT INTO jobs (id, workspace, cluster, cluster_name, name, name_key, owner, status, created, document, meta) \
-         VALUES (?1, ?2, ?3, coalesce((SELECT name FROM clusters WHERE id = ?3), ''), ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        "INSERT INTO jobs (id, workspace, cluster, cluster_name, name, name_key, owner, status, created, document, meta, family, work) \
+         VALUES (?1, ?2, ?3, coalesce((SELECT name FROM clusters WHERE id = ?3), ''), ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
         params![
             to_sql(e.id.0),
             to_sql(e.workspace.0),
@@ -213,11 +231,46 @@ fn job_submitted(tables: &Connection, at: Millis, e: &JobSubmitted) -> Result<()
             e.name,
             e.name.to_lowercase(),
             e.owner,
-            Status::Queued.word(),
+            if e.after.is_empty() { Status::Queued } else { Status::NotStarted }.word(),
             to_sql(at.0),
             e.document.0,
-            e.meta.0
+            e.meta.0,
+            e.family.map(|family| to_sql(family.0)),
+            e.work
         ],
+    )
+}
+
+fn family_opened(tables: &Connection, at: Millis, e: &FamilyOpened) -> Result<()> {
+    let waits = !e.after.is_empty();
+    run(
+        tables,
+        "INSERT INTO jobs (id, workspace, cluster, cluster_name, name, name_key, owner, status, created, started, \
+           document, meta, family, is_family) \
+         VALUES (?1, ?2, 0, '', ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 1)",
+        params![
+            to_sql(e.id.0),
+            to_sql(e.workspace.0),
+            e.name,
+            e.name.to_lowercase(),
+            e.owner,
+            if waits { Status::NotStarted } else { Status::Running }.word(),
+            to_sql(at.0),
+            (!waits).then_some(to_sql(at.0)),
+            e.document.0,
+            e.meta.0,
+            e.family.map(|family| to_sql(family.0))
+        ],
+    )
+}
+
+/// A family runs from here on; a job is queued.
+fn job_released(tables: &Connection, at: Millis, e: &JobReleased) -> Result<()> {
+    run(
+        tables,
+        "UPDATE jobs SET status = iif(status = 'CancelRequested', status, iif(is_family, ?2, ?3)), \
+         started = iif(is_family, ?4, started) WHERE id = ?1",
+        params![to_sql(e.id.0), Status::Running.word(), Status::Queued.word(), to_sql(at.0)],
     )
 }
 
@@ -233,14 +286,22 @@ fn job_placed(tables: &Connection, e: &JobPlaced) -> Result<()> {
     run(
         tables,
         "UPDATE jobs SET status = iif(status = 'CancelRequested', status, ?4), attempt = ?2, node = ?3, \
-         started = NULL, facts = NULL, reason = NULL WHERE id = ?1",
-        params![to_sql(e.id.0), e.attempt, to_sql(e.node.0), Status::Preparing.word()],
+         started = NULL, facts = NULL, reason = NULL, ranks = ?5 WHERE id = ?1",
+        params![to_sql(e.id.0), e.attempt, to_sql(e.node.0), Status::Preparing.word(), ranks(e)?],
     )?;
-    run(
-        tables,
-        "UPDATE nodes SET busy = busy + 1, reason = 'running' WHERE id = ?1",
-        params![to_sql(e.node.0)],
-    )
+    for node in std::iter::once(e.node).chain(e.others.iter().copied()) {
+        run(
+            tables,
+            "UPDATE nodes SET busy = busy + 1, reason = 'running' WHERE id = ?1",
+            params![to_sql(node.0)],
+        )?;
+    }
+    Ok(())
+}
+
+fn ranks(e: &JobPlaced) -> Result<Option<String>> {
+    let nodes: Vec<NodeId> = std::iter::once(e.node).chain(e.others.iter().copied()).collect();
+    if e.others.is_empty() { Ok(None) } else { json(&nodes).map(Some) }
 }
 
 fn attempt_started(tables: &Connection, at: Millis, e: &AttemptStarted) -> Result<()> {

@@ -42,6 +42,16 @@ pub enum Archived {
 pub struct JobFilter {
     pub archived: Archived,
     pub cluster: Option<ClusterId>,
+    pub members: Members,
+}
+
+/// Jobs within jobs: left out of a listing, in it like any other, or all that it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Members {
+    #[default]
+    Without,
+    With,
+    Of(JobId),
 }
 
 impl Reader {
@@ -93,10 +103,25 @@ impl Reader {
             Archived::All => "",
         };
         // The planner has no figures to choose by: each filter names the index that makes it quick.
-        let (index, cluster) = match (filter.cluster, filter.archived) {
-            (Some(_), _) => ("jobs_by_cluster", "AND cluster = ?4"),
-            (None, Archived::ArchivedOnly) => ("jobs_archived", "AND ?4 IS NULL"),
-            (None, Archived::ActiveOnly | Archived::All) => ("jobs_by_workspace", "AND ?4 IS NULL"),
+        let (index, cluster) = match (filter.members, filter.cluster, filter.archived) {
+            (Members::Of(_), Some(_), _) => ("jobs_by_family", "AND family = ?5 AND cluster = ?4"),
+            (Members::Of(_), None, _) => ("jobs_by_family", "AND family = ?5 AND ?4 IS NULL"),
+            // A cluster's jobs are those that ran there, within others or not.
+            (Members::Without | Members::With, Some(_), _) => {
+                ("jobs_by_cluster", "AND cluster = ?4 AND ?5 IS NULL")
+            }
+            (Members::Without, None, Archived::ArchivedOnly) => {
+                ("jobs_archived", "AND family IS NULL AND ?4 IS NULL AND ?5 IS NULL")
+            }
+            (Members::Without, None, Archived::ActiveOnly | Archived::All) => {
+                ("jobs_by_workspace", "AND family IS NULL AND ?4 IS NULL AND ?5 IS NULL")
+            }
+            (Members::With, None, Archived::ArchivedOnly) => {
+                ("jobs_archived", "AND ?4 IS NULL AND ?5 IS NULL")
+            }
+            (Members::With, None, Archived::ActiveOnly | Archived::All) => {
+                ("jobs_by_workspace", "AND ?4 IS NULL AND ?5 IS NULL")
+            }
         };
         let sql = format!(
             "SELECT {} FROM jobs INDEXED BY {index} WHERE workspace = ?1 AND id < ?2 {archived} {cluster} \
@@ -105,7 +130,21 @@ impl Reader {
         );
         let before = before.map_or(i64::MAX, |id| to_sql(id.0));
         let cluster = filter.cluster.map(|id| to_sql(id.0));
-        self.all(&sql, params![to_sql(workspace.0), before, bounded(limit), cluster], JobRow::read)
+        let family = match filter.members {
+            Members::Without | Members::With => None,
+            Members::Of(id) => Some(to_sql(id.0)),
+        };
+        self.all(&sql, params![to_sql(workspace.0), before, bounded(limit), cluster, family], JobRow::read)
+    }
+
+    /// The newest completed job that did this work.
+    pub fn job_by_work(&self, workspace: WorkspaceId, work: &str) -> Result<Option<JobRow>, Error> {
+        let sql = format!(
+            "SELECT {} FROM jobs INDEXED BY jobs_by_work WHERE workspace = ?1 AND work = ?2 AND status = 'Completed' \
+             ORDER BY id DESC LIMIT 1",
+            JobRow::COLUMNS
+        );
+        self.one(&sql, params![to_sql(workspace.0), work], JobRow::read)
     }
 
     /// Also one that is gone.

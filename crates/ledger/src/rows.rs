@@ -36,11 +36,17 @@ pub struct JobRow {
     pub facts: AttemptFacts,
     /// Why it is in this status, where there is more to say than the status.
     pub reason: Option<String>,
+    /// The pipeline, sweep or other family that it is part of.
+    pub family: Option<JobId>,
+    /// Whether it is one itself: then it has no cluster and no attempts.
+    pub is_family: bool,
+    /// The nodes of the last attempt by rank, where there are several.
+    pub ranks: Vec<NodeId>,
 }
 
 impl JobRow {
     pub(crate) const COLUMNS: &str = "id, workspace, cluster, cluster_name, name, owner, status, created, started, \
-         ended, attempt, node, archived, document, meta, failure, exit, facts, reason";
+         ended, attempt, node, archived, document, meta, failure, exit, facts, reason, family, is_family, ranks";
 
     /// The row of a job that has only been submitted, without asking the table; `None` once there is more to tell.
     pub fn submitted(job: &Job, cluster_name: &str, meta: DocHash) -> Option<Self> {
@@ -65,6 +71,9 @@ impl JobRow {
             exit: None,
             facts: AttemptFacts::default(),
             reason: None,
+            family: job.family,
+            is_family: false,
+            ranks: Vec::new(),
         })
     }
 
@@ -91,6 +100,9 @@ impl JobRow {
             exit: json(row, 16)?,
             facts: json(row, 17)?.unwrap_or_default(),
             reason: row.get(18)?,
+            family: number_or_none(row, 19)?.map(JobId),
+            is_family: row.get(20)?,
+            ranks: json(row, 21)?.unwrap_or_default(),
         })
     }
 }

@@ -14,7 +14,11 @@ pub(crate) struct Step {
     pub rebuild_tables: bool,
 }
 
-pub(crate) const STEPS: &[Step] = &[Step { sql: include_str!("schema_1.sql"), rebuild_tables: false }];
+pub(crate) const STEPS: &[Step] = &[
+    Step { sql: include_str!("schema_1.sql"), rebuild_tables: false },
+    // What it adds is of jobs that no earlier release could submit: there is nothing to project anew.
+    Step { sql: include_str!("schema_2.sql"), rebuild_tables: false },
+];
 
 /// The query tables, each with the column that orders it: made from the log alone, and so makeable again.
 pub(crate) const QUERY_TABLES: &[&str] = &["jobs", "nodes", "clusters", "assets"];
@@ -65,6 +69,7 @@ mod tests {
 
     const NEXT: &[Step] = &[
         Step { sql: include_str!("schema_1.sql"), rebuild_tables: false },
+        Step { sql: include_str!("schema_2.sql"), rebuild_tables: false },
         Step { sql: "ALTER TABLE clusters ADD COLUMN colour TEXT", rebuild_tables: true },
     ];
 
@@ -80,7 +85,7 @@ mod tests {
             .unwrap();
         migrate(&mut connection, path, NEXT).unwrap();
         migrate(&mut connection, path, NEXT).unwrap();
-        assert_eq!(version(&connection, path).unwrap(), 2);
+        assert_eq!(version(&connection, path).unwrap(), 3);
         let rows: i64 =
             connection.query_row("SELECT count(colour) + count(*) FROM clusters", [], |r| r.get(0)).unwrap();
         assert_eq!(rows, 0, "a row that no event made does not outlive a rebuild");
@@ -92,6 +97,6 @@ mod tests {
         let mut connection = Connection::open_in_memory().unwrap();
         migrate(&mut connection, path, NEXT).unwrap();
         let refused = migrate(&mut connection, path, STEPS);
-        assert!(matches!(refused, Err(Error::NewerSchema { found: 2, known: 1, .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::NewerSchema { found: 3, known: 2, .. })), "{refused:?}");
     }
 }

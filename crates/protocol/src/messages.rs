@@ -198,6 +198,83 @@ pub struct AttemptSpec {
     /// Lines that the log begins with (differences from what was asked for).
     #[serde(default)]
     pub preamble: Vec<String>,
+    /// Of an attempt on several nodes: which of them this is.
+    #[serde(default)]
+    pub ranks: Option<Ranks>,
+    /// How the processes of the attempt find each other; also on one node with several processes.
+    #[serde(default)]
+    pub distribution: Option<Distribution>,
+    /// Where and as whom the job's own process tracks its run.
+    #[serde(default)]
+    pub tracking: Option<RunTracking>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ranks {
+    /// Counted from 0; rank 0 is the head.
+    pub rank: u32,
+    /// The nodes by rank.
+    pub nodes: Vec<u64>,
+}
+
+/// How the processes of a job on several nodes, or of several processes on one, find each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Distribution {
+    Pytorch {
+        processes_per_node: u32,
+    },
+    Tensorflow {
+        workers: u32,
+        parameter_servers: u32,
+    },
+    Mpi {
+        processes_per_node: u32,
+    },
+    Ray {
+        port: Option<u16>,
+        include_dashboard: bool,
+        dashboard_port: Option<u16>,
+        head_arguments: Option<String>,
+        worker_arguments: Option<String>,
+    },
+}
+
+/// What becomes the variables that MLflow's and Azure ML's clients read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunTracking {
+    /// `https://HOST:PORT/mlflow/v1.0/subscriptions/…/workspaces/…`
+    pub uri: String,
+    pub token: Secret,
+    pub token_expires_s: i64,
+    pub experiment_id: String,
+    pub subscription: String,
+    pub resource_group: String,
+    pub workspace: String,
+    pub workspace_id: String,
+    /// `https://HOST:PORT`
+    pub server: String,
+}
+
+/// A word that is not for logs: it shows only to whom it is sent.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(hidden)")
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -84,6 +84,11 @@ impl DataFolder {
         self.root.join("blobs")
     }
 
+    /// What runs tell of themselves: metrics, parameters, tags.
+    pub fn tracking(&self) -> PathBuf {
+        self.root.join("tracking")
+    }
+
     pub fn joblogs(&self) -> PathBuf {
         self.root.join("joblogs")
     }

@@ -8,6 +8,7 @@ use neap_control::{Handle, clock};
 use neap_core::{State, WorkspaceId};
 use neap_identity::Authority;
 use neap_storage::Store;
+use neap_tracking::Tracking;
 
 /// How often the certificate's age is looked at.
 const RENEWAL_CHECK: Duration = Duration::from_secs(6 * 3600);
@@ -23,17 +24,22 @@ pub async fn renew_certificate(authority: Arc<Authority>) {
     }
 }
 
-/// Removes the blobs of workspaces that are gone, also of those that went in an earlier life.
-pub async fn clear_deleted_workspaces(handle: Handle, store: Arc<Store>) {
+/// Removes the blobs and metrics of workspaces that are gone, also of those that went in an earlier life.
+pub async fn clear_deleted_workspaces(handle: Handle, store: Arc<Store>, tracking: Arc<Tracking>) {
     let mut changes = handle.changes();
     let mut cleared = BTreeSet::new();
     loop {
         let state = handle.state();
         let gone: Vec<WorkspaceId> = deleted(&state).filter(|id| !cleared.contains(id)).collect();
         for id in gone {
-            let store = store.clone();
-            let done =
-                tokio::task::spawn_blocking(move || store.delete_account(&format!("neapst{id}"))).await;
+            let (store, tracking) = (store.clone(), tracking.clone());
+            let done = tokio::task::spawn_blocking(move || {
+                if let Err(error) = tracking.forget_workspace(id) {
+                    tracing::warn!(workspace = %id, %error, "a deleted workspace's metrics are still there");
+                }
+                store.delete_account(&format!("neapst{id}"))
+            })
+            .await;
             match done {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {

@@ -5,18 +5,19 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use neap_control::{Control, ControlParts, Gate, Handle, OrderSettings, Shutdown, clock};
+use neap_control::{Control, ControlParts, Gate, Handle, OrderSettings, Shutdown, TrackingOrders, clock};
 use neap_core::command::PutWorkspace;
 use neap_core::documents::PlaceDocument;
 use neap_core::health::Thresholds;
 use neap_core::{Capacity, Command};
 use neap_faces::{App, Observability, ServerFacts};
-use neap_identity::{Authority, IdentitySecret, Issuer, JoinTokens, UsedNonces, Vault};
+use neap_identity::{Authority, IdentitySecret, Issuer, JoinTokens, RunTokens, UsedNonces, Vault};
 use neap_ledger::Document;
 use neap_providers::{LocalProvider, LocalSettings, News, Provider, SimulatedProvider};
 use neap_storage::Store;
 use neap_storage::joblog::JobLogs;
 use neap_storage::sas::SasKey;
+use neap_tracking::Tracking;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
@@ -66,6 +67,8 @@ pub enum ServerError {
     Outgoing(#[from] OutgoingError),
     #[error("storage: {0}")]
     Storage(#[from] neap_storage::Error),
+    #[error("metrics of runs: {0}")]
+    Tracking(#[from] neap_tracking::Error),
     #[error("cannot listen on {address}: {source}")]
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("the default workspace cannot be made: {0}")]
@@ -111,6 +114,7 @@ struct Keys {
     issuer: Arc<Issuer>,
     vault: Arc<Vault>,
     secret: Arc<IdentitySecret>,
+    runs: Arc<RunTokens>,
     join: JoinTokens,
     sas: SasKey,
 }
@@ -131,6 +135,7 @@ impl Server<'_> {
 
         let keys = self.keys(&host)?;
         let store = Arc::new(Store::open(&self.folder.blobs())?);
+        let tracking = Arc::new(Tracking::open(&self.folder.tracking())?);
         let (news_sender, news) = mpsc::unbounded_channel();
         let provider = self.provider(self.local(&installation, &host, address.port()), news_sender)?;
         let parts = ControlParts {
@@ -148,6 +153,10 @@ impl Server<'_> {
                 base_url: url.clone(),
                 isolation: self.config.isolation(),
                 log_bytes_max: self.config.log_bytes_max,
+                tracking: Some(TrackingOrders {
+                    installation: installation.id.clone(),
+                    tokens: keys.runs.clone(),
+                }),
             },
             sas: keys.sas.clone(),
         };
@@ -173,6 +182,8 @@ impl Server<'_> {
             sas: Arc::new(keys.sas),
             issuer: keys.issuer,
             vault: keys.vault,
+            tracking: tracking.clone(),
+            run_tokens: keys.runs,
             secret: keys.secret,
             base_url: url.clone(),
             installation: Arc::new(neap_faces::Installation {
@@ -192,13 +203,14 @@ impl Server<'_> {
         let front = Front {
             tls: Tls::new(&keys.authority)?,
             router: Gatekeeper::new(self.config.limits, control.handle.metrics().requests_limited.clone())
-                .guard(neap_faces::router(app)),
+                .guard(neap_faces::router(app.clone())),
             sessions: control.sessions.clone(),
             closing,
         };
         let serving = tokio::spawn(front.serve(listener));
+        tokio::spawn(neap_faces::conduct::run(app));
         tokio::spawn(housekeeping::renew_certificate(keys.authority));
-        tokio::spawn(housekeeping::clear_deleted_workspaces(control.handle.clone(), blobs));
+        tokio::spawn(housekeeping::clear_deleted_workspaces(control.handle.clone(), blobs, tracking));
         let exporter = self.watch(&control.handle, &bundle, &url)?;
         let file = ServerFile {
             pid: std::process::id(),
@@ -263,6 +275,7 @@ impl Server<'_> {
             issuer: Arc::new(Issuer::open(&folder.join("jwt.key"))?),
             vault: Arc::new(Vault::open(&folder.join("vault.key"))?),
             secret: Arc::new(IdentitySecret::open(&folder.join("secret"))?),
+            runs: Arc::new(RunTokens::open(&folder.join("run-token.key"))?),
             join: JoinTokens::open(&folder.join("node-join.key"))?,
             sas: SasKey::new(&neap_identity::open_or_create_key(&folder.join("sas.key"))?),
         })

@@ -525,5 +525,8 @@ fn spec(name: &str, timeout_ms: Option<u64>) -> AttemptSpec {
         packages: None,
         log_bytes_max: 1_000,
         preamble: Vec::new(),
+        ranks: None,
+        distribution: None,
+        tracking: None,
     }
 }

@@ -240,6 +240,8 @@ impl World {
             owner: "user".into(),
             priority: wish.priority,
             need: wish.need,
+            nodes: 1,
+            family: None,
             timeout_ms: wish.timeout_ms,
             document: DOCUMENT,
             meta: DOCUMENT,

@@ -162,6 +162,9 @@ impl World {
             packages: None,
             log_bytes_max: 1 << 20,
             preamble: vec![],
+            ranks: None,
+            distribution: None,
+            tracking: None,
         }
     }
 

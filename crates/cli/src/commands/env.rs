@@ -64,6 +64,10 @@ fn variables(connection: &Connection, global: &Global) -> Vec<(&'static str, Str
         // `az` fetches the metadata document with a client that knows only this one.
         ("SSL_CERT_FILE", bundle.clone()),
         ("NODE_EXTRA_CA_CERTS", bundle),
+        // MLflow's clients keep no token that can be renewed: they show the secret itself, to this server only.
+        ("MLFLOW_TRACKING_URI", connection.tracking_uri()),
+        ("MLFLOW_TRACKING_USERNAME", "neap".to_owned()),
+        ("MLFLOW_TRACKING_PASSWORD", connection.identity_secret.clone()),
         ("AZUREML_RUN_POLLING_INTERVAL_MIN", "1".to_owned()),
         ("AZUREML_RUN_POLLING_INTERVAL_MAX", "1".to_owned()),
     ];

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use super::places::live_workspace;
+use crate::cluster::Cluster;
 use crate::command::SubmitJob;
 use crate::event::{
     AttemptStopRequested, Event, JobCancelRequested, JobDeleted, JobEnded, JobSubmitted, JobUpdated,
 };
-use crate::ids::{DocHash, JobId};
+use crate::ids::{DocHash, JobId, WorkspaceId};
 use crate::job::{Class, Exit, Job, Need, Outcome, StopReason};
 use crate::limits;
 use crate::names;
@@ -20,39 +21,22 @@ pub fn submit(state: &State, submit: SubmitJob) -> Result<Vec<Event>, Refusal> {
     super::refuse_while_draining(state)?;
     live_workspace(state, submit.workspace)?;
     if state.job_named(submit.workspace, &submit.name).is_some() {
-        return Err(Refusal::because(
-            Code::JobNameTaken,
-            format!(
-                "A job named '{}' exists or has existed in this workspace; choose another name.",
-                submit.name
-            ),
-        ));
+        return Err(name_taken(&submit.name));
+    }
+    if let Some(family) = submit.family {
+        super::families::check_open(state, family)?;
     }
     let mut problems = submit.problems;
     problems.extend(names::check_job_name(&submit.name));
-    let cluster = state.cluster(submit.workspace, &submit.cluster).filter(|c| !c.is_deleting());
-    match cluster {
-        None => problems.push(
-            Problem::new(
-                Code::ComputeNotFound,
-                format!("The compute '{}' was not found in this workspace; 'neap compute list' shows those there are.", submit.cluster),
-            )
-            .at("computeId"),
-        ),
-        Some(cluster) => {
-            check_need(state, &submit.need, cluster.shape.nominal, &cluster.shape.size, &mut problems);
-            if cluster.queue.len() >= limits::QUEUE_LENGTH_MAX {
-                problems.push(Problem::new(
-                    Code::LimitReached,
-                    format!("{} jobs wait on compute '{}' already, which is the limit.", cluster.queue.len(), cluster.name),
-                ));
-            }
-        }
-    }
-    Refusal::unless_empty(problems)?;
-    let Some(cluster) = cluster else {
-        return Err(Refusal::because(Code::ComputeNotFound, "The compute was not found."));
+    let asked = Asked {
+        workspace: submit.workspace,
+        cluster: &submit.cluster,
+        need: &submit.need,
+        nodes: submit.nodes,
     };
+    let cluster = check_cluster(state, asked, &mut problems);
+    Refusal::unless_empty(problems)?;
+    let Some(cluster) = cluster else { return Err(no_cluster(&submit.cluster).into()) };
     Ok(vec![
         JobSubmitted {
             id: state.next.job,
@@ -63,11 +47,96 @@ pub fn submit(state: &State, submit: SubmitJob) -> Result<Vec<Event>, Refusal> {
             priority: submit.priority,
             need: submit.need,
             timeout_ms: submit.timeout_ms,
+            nodes: submit.nodes,
+            family: submit.family,
+            after: Vec::new(),
+            work: None,
             document: submit.document,
             meta: submit.meta,
         }
         .into(),
     ])
+}
+
+pub(super) fn name_taken(name: &str) -> Refusal {
+    name_taken_problem(name).into()
+}
+
+pub(super) fn name_taken_problem(name: &str) -> Problem {
+    Problem::new(
+        Code::JobNameTaken,
+        format!("A job named '{name}' exists or has existed in this workspace; choose another name."),
+    )
+}
+
+pub(super) fn no_cluster(name: &str) -> Problem {
+    Problem::new(
+        Code::ComputeNotFound,
+        format!(
+            "The compute '{name}' was not found in this workspace; 'neap compute list' shows those there are."
+        ),
+    )
+    .at("computeId")
+}
+
+/// What a job asks of a cluster.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub workspace: WorkspaceId,
+    pub cluster: &'a str,
+    pub need: &'a Need,
+    pub nodes: u32,
+}
+
+/// The cluster, if it is there; and everything that keeps it from ever running the job.
+pub(super) fn check_cluster<'a>(
+    state: &'a State,
+    asked: Asked<'_>,
+    problems: &mut Vec<Problem>,
+) -> Option<&'a Arc<Cluster>> {
+    let Some(cluster) = state.cluster(asked.workspace, asked.cluster).filter(|c| !c.is_deleting()) else {
+        problems.push(no_cluster(asked.cluster));
+        return None;
+    };
+    check_need(state, asked.need, cluster.shape.nominal, &cluster.shape.size, problems);
+    if asked.nodes == 0 {
+        problems.push(
+            Problem::new(Code::BadArgument, "A job runs on at least one node (resources.instance_count).")
+                .at("resources"),
+        );
+    }
+    if asked.nodes > 1 && asked.nodes > cluster.scale.max {
+        problems.push(
+            Problem::new(
+                Code::ResourceTooLarge,
+                format!(
+                    "The job asks for {} nodes at once and max_instances of compute '{}' is {}; raise it or ask for fewer.",
+                    asked.nodes, cluster.name, cluster.scale.max
+                ),
+            )
+            .at("resources"),
+        );
+    }
+    if asked.nodes > 1 && *asked.need != Need::Whole {
+        problems.push(
+            Problem::new(
+                Code::BadArgument,
+                "A job on several nodes takes each of them whole; leave out resources.properties.neap, or ask for one node.",
+            )
+            .at("resources"),
+        );
+    }
+    if cluster.queue.len() >= limits::QUEUE_LENGTH_MAX {
+        problems.push(Problem::new(
+            Code::LimitReached,
+            format!(
+                "{} jobs wait on compute '{}' already, which is the limit.",
+                cluster.queue.len(),
+                cluster.name
+            ),
+        ));
+    }
+    Some(cluster)
 }
 
 /// A need must fit the size, and a GPU must truly be there: a job is never run on the CPU in silence.
@@ -117,6 +186,10 @@ pub fn update(state: &State, id: JobId, meta: DocHash, archived: bool) -> Result
 
 pub fn cancel(state: &State, id: JobId, reason: Arc<str>, now: Millis) -> Result<Vec<Event>, Refusal> {
     known(state, id)?;
+    if let Some(family) = state.families.get(&id) {
+        let asked_before = family.cancel.is_some();
+        return Ok(if asked_before { Vec::new() } else { vec![JobCancelRequested { id, reason }.into()] });
+    }
     let Some(job) = state.jobs.get(&id) else {
         return Err(Refusal::because(Code::JobAlreadyFinal, "The job has already ended."));
     };
@@ -154,7 +227,7 @@ pub(crate) fn stop_deadline(state: &State, now: Millis) -> Millis {
 
 pub fn delete(state: &State, id: JobId) -> Result<Vec<Event>, Refusal> {
     known(state, id)?;
-    if state.jobs.contains_key(&id) {
+    if state.is_alive(id) {
         return Err(Refusal::because(
             Code::JobNotFinal,
             "The job has not ended; cancel it first, then delete it.",

@@ -1,11 +1,14 @@
 //! May this happen? `decide` answers a command with the events it means, or with every reason why not.
 
 mod clusters;
+mod families;
 mod jobs;
 mod places;
+mod ranks;
 mod reports;
 
 pub use clusters::{DEFAULT_IDLE_MS, DEFAULT_MAX, DEFAULT_MIN, DEFAULT_SIZE};
+pub(crate) use families::outcome_of as family_outcome;
 pub use jobs::outcome_of_exit;
 pub(crate) use jobs::{cancel_events, stop_deadline};
 pub(crate) use reports::boot_failed;
@@ -41,6 +44,8 @@ pub fn decide(state: &State, command: Command, now: Millis) -> Result<Vec<Event>
         Command::DeleteCluster { cluster, reason } => clusters::delete(state, cluster, reason),
 
         Command::SubmitJob(submit) => jobs::submit(state, submit),
+        Command::SubmitFamily(submit) => families::submit(state, submit, now),
+        Command::CloseFamily { family, outcome } => families::close(state, family, outcome),
         Command::UpdateJob { job, meta, archived } => jobs::update(state, job, meta, archived),
         Command::CancelJob { job, reason } => jobs::cancel(state, job, reason, now),
         Command::DeleteJob { job } => jobs::delete(state, job),

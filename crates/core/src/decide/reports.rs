@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::jobs::{Requeue, canceled, nodes_lost, outcome_of_exit};
+use super::ranks;
 use crate::command::{AttemptNews, Report};
 use crate::event::{
     AttemptFinalizing, AttemptStarted, Event, JobEnded, JobRequeued, NodeCreating, NodeGone, NodeHeard,
@@ -102,7 +103,7 @@ fn gone(state: &State, node: &Node, reason: Arc<str>, now: Millis) -> Vec<Event>
         // Shown until its deadline; then it leaves and is gone.
         NodeState::Unusable { .. } => Vec::new(),
         NodeState::Ready | NodeState::Leaving { .. } => {
-            let mut events = resolve_lost_attempts(state, node, &reason);
+            let mut events = resolve_lost_attempts(state, node, &reason, now);
             events.push(NodeGone { id: node.id, reason }.into());
             events
         }
@@ -110,14 +111,19 @@ fn gone(state: &State, node: &Node, reason: Arc<str>, now: Millis) -> Vec<Event>
 }
 
 /// What becomes of the jobs on a node that is certainly gone.
-fn resolve_lost_attempts(state: &State, node: &Node, reason: &Arc<str>) -> Vec<Event> {
-    node.attempts
-        .iter()
-        .filter_map(|attempt| Some(lost(state.jobs.get(&attempt.job)?, *attempt, reason)))
-        .collect()
+fn resolve_lost_attempts(state: &State, node: &Node, reason: &Arc<str>, now: Millis) -> Vec<Event> {
+    let mut events = Vec::new();
+    for id in &node.attempts {
+        let Some(job) = state.jobs.get(&id.job) else { continue };
+        match job.attempt().filter(|attempt| !attempt.ranks.is_empty()) {
+            None => events.push(lost(job, *id, reason)),
+            Some(attempt) => events.extend(ranks::lost(state, job, attempt, node.id, reason, now)),
+        }
+    }
+    events
 }
 
-fn lost(job: &Job, attempt: AttemptId, reason: &Arc<str>) -> Event {
+pub(super) fn lost(job: &Job, attempt: AttemptId, reason: &Arc<str>) -> Event {
     let ended = |outcome| JobEnded { id: job.id, attempt: Some(attempt.number), exit: None, outcome }.into();
     if let Some(cancel) = &job.cancel {
         return ended(canceled(cancel.reason.clone()));
@@ -136,14 +142,16 @@ fn lost(job: &Job, attempt: AttemptId, reason: &Arc<str>) -> Event {
             let reason = "the server was stopped while it ran".into();
             requeued(job, attempt, Requeue { reason, lost: false, unprepared: false })
         }
-        Some(StopReason::Cancel) | None if job.attempts_lost + 1 >= limits::ATTEMPTS_LOST_MAX => {
+        Some(StopReason::Cancel | StopReason::Rank) | None
+            if job.attempts_lost + 1 >= limits::ATTEMPTS_LOST_MAX =>
+        {
             ended(nodes_lost(job, reason))
         }
-        Some(StopReason::Cancel) | None => requeued(job, attempt, Requeue::lost(reason)),
+        Some(StopReason::Cancel | StopReason::Rank) | None => requeued(job, attempt, Requeue::lost(reason)),
     }
 }
 
-fn requeued(job: &Job, attempt: AttemptId, requeue: Requeue) -> Event {
+pub(super) fn requeued(job: &Job, attempt: AttemptId, requeue: Requeue) -> Event {
     JobRequeued {
         id: job.id,
         attempt: attempt.number,
@@ -171,17 +179,18 @@ fn attempt_report(
         return Ok(Vec::new());
     };
     let its_own = |a: &&crate::job::Attempt| {
-        (a.number == id.number && a.node == node) || planted::is(Bug::StaleAttemptAccepted)
+        (a.number == id.number && a.phase_on(node).is_some()) || planted::is(Bug::StaleAttemptAccepted)
     };
     let Some(attempt) = job.attempt().filter(its_own) else { return Ok(Vec::new()) };
-    if number <= attempt.last_report {
+    if number <= attempt.last_report_on(node) {
         return Ok(Vec::new());
+    }
+    if !attempt.ranks.is_empty() {
+        return Ok(ranks::report(state, job, attempt, ranks::News { node, number, news }, now));
     }
     Ok(match news {
         AttemptNews::Started { facts } if attempt.phase == Phase::Assigned => {
-            // The node enforces the timeout itself; the server's own clock is the second line.
-            let run_deadline =
-                job.timeout_ms.map(|ms| now.plus(ms.saturating_add(state.settings.stop_grace_ms + 5_000)));
+            let run_deadline = run_deadline(state, job, now);
             vec![
                 AttemptStarted { id: job.id, attempt: id.number, report: number, run_deadline, facts }.into(),
             ]
@@ -197,4 +206,9 @@ fn attempt_report(
             Err(requeue) => requeued(job, id, requeue),
         }],
     })
+}
+
+/// The node enforces the timeout itself; the server's own clock is the second line.
+pub(super) fn run_deadline(state: &State, job: &Job, now: Millis) -> Option<Millis> {
+    job.timeout_ms.map(|ms| now.plus(ms.saturating_add(state.settings.stop_grace_ms + 5_000)))
 }

@@ -2,7 +2,7 @@
 
 use crate::decide::{boot_failed, stop_deadline};
 use crate::draft::Draft;
-use crate::event::{AttemptStopRequested, NodeLeaving};
+use crate::event::{AttemptStopRequested, JobCancelRequested, NodeLeaving};
 use crate::ids::{JobId, NodeId};
 use crate::job::StopReason;
 use crate::node::NodeState;
@@ -74,6 +74,14 @@ fn fail(draft: &mut Draft, node: &crate::node::Node, reason: String, now: Millis
 }
 
 fn job_due(draft: &mut Draft, id: JobId, now: Millis) {
+    if let Some(family) = draft.state.families.get(&id).filter(|family| family.cancel.is_none()) {
+        let reason = format!(
+            "The job took longer than its limits.timeout of {} seconds and was ended.",
+            family.timeout_ms.unwrap_or_default() / 1000
+        );
+        draft.emit(now, JobCancelRequested { id, reason: reason.into() });
+        return;
+    }
     let Some(job) = draft.state.jobs.get(&id).cloned() else { return };
     let Some(attempt) = job.attempt() else { return };
     if attempt.stop.is_none() {
@@ -84,12 +92,14 @@ fn job_due(draft: &mut Draft, id: JobId, now: Millis) {
         );
         return;
     }
-    // It was told to end and did not: its node is fenced, which ends it for certain.
-    let Some(node) = draft.state.nodes.get(&attempt.node) else { return };
-    if !matches!(node.state, NodeState::Leaving { .. }) {
-        let deadline = now.plus(draft.state.settings.leave_deadline_ms);
-        let reason = format!("job '{}' did not end when it was told to", job.name).into();
-        draft.emit(now, NodeLeaving { id: attempt.node, deadline, reason });
+    // It was told to end and did not: its nodes are fenced, which ends it for certain.
+    for id in attempt.nodes_held() {
+        let Some(node) = draft.state.nodes.get(&id) else { continue };
+        if !matches!(node.state, NodeState::Leaving { .. }) {
+            let deadline = now.plus(draft.state.settings.leave_deadline_ms);
+            let reason = format!("job '{}' did not end when it was told to", job.name).into();
+            draft.emit(now, NodeLeaving { id, deadline, reason });
+        }
     }
 }
 

@@ -3,11 +3,13 @@
 //! 1. [`deadlines`]: what has come due.
 //! 2. For each dirty cluster: [`retire`] if it is going, else [`place`] waiting jobs on free nodes, then [`scale`] the
 //!    number of nodes to the work.
-//! 3. Workspaces whose last cluster went.
+//! 3. Families of jobs whose members ended, or that are to end: [`families`].
+//! 4. Workspaces whose last cluster went.
 //!
 //! Deciding to add a node happens in `scale.rs`, and nowhere else.
 
 mod deadlines;
+mod families;
 mod place;
 mod retire;
 mod scale;
@@ -18,7 +20,7 @@ use std::collections::BTreeSet;
 
 use crate::draft::Draft;
 use crate::event::{Event, WorkspaceDeleted};
-use crate::ids::{ClusterId, WorkspaceId};
+use crate::ids::{ClusterId, JobId, WorkspaceId};
 use crate::limits::PLAN_EVENTS_MAX;
 use crate::state::{State, Timer};
 use crate::units::Millis;
@@ -28,6 +30,7 @@ use crate::units::Millis;
 pub struct Dirty {
     pub clusters: BTreeSet<ClusterId>,
     pub workspaces: BTreeSet<WorkspaceId>,
+    pub families: BTreeSet<JobId>,
     /// Timers up to here have been looked at.
     pub timers_seen: Millis,
 }
@@ -37,12 +40,13 @@ impl Dirty {
         Self {
             clusters: state.clusters.keys().copied().collect(),
             workspaces: state.workspaces.keys().copied().collect(),
+            families: state.families.keys().copied().collect(),
             timers_seen: Millis(0),
         }
     }
 
     pub fn is_clean(&self) -> bool {
-        self.clusters.is_empty() && self.workspaces.is_empty()
+        self.clusters.is_empty() && self.workspaces.is_empty() && self.families.is_empty()
     }
 }
 
@@ -70,6 +74,18 @@ pub fn plan_into(draft: &mut Draft, dirty: &mut Dirty, now: Millis) -> Option<Mi
     deadlines::expire(draft, dirty, now);
     collect(draft, dirty);
     while draft.events.len() - events_before < PLAN_EVENTS_MAX {
+        // Families first: what they release or end is then placed, or makes room, in the same pass. The innermost of
+        // those within each other comes first, because it has the highest id.
+        if let Some(id) = dirty.families.pop_last() {
+            let budget = PLAN_EVENTS_MAX - (draft.events.len() - events_before);
+            let more = families::advance(draft, id, now, budget);
+            collect(draft, dirty);
+            if more {
+                dirty.families.insert(id);
+                break;
+            }
+            continue;
+        }
         let Some(id) = dirty.clusters.pop_first() else { break };
         let more = plan_cluster(draft, id, now, PLAN_EVENTS_MAX - (draft.events.len() - events_before));
         draft.touched.clusters.remove(&id);
@@ -84,19 +100,21 @@ pub fn plan_into(draft: &mut Draft, dirty: &mut Dirty, now: Millis) -> Option<Mi
         let ended = matches!(draft.events.last(), Some(Event::WorkspaceDeleted(WorkspaceDeleted { id: last })) if *last == id);
         draft.touched.workspaces.remove(&id);
         if !ended {
-            collect_clusters(draft, dirty);
+            collect_inner(draft, dirty);
         }
     }
     if dirty.is_clean() { next_timer(&draft.state, dirty.timers_seen) } else { Some(now) }
 }
 
 fn collect(draft: &mut Draft, dirty: &mut Dirty) {
-    collect_clusters(draft, dirty);
+    collect_inner(draft, dirty);
     dirty.workspaces.extend(std::mem::take(&mut draft.touched.workspaces));
 }
 
-fn collect_clusters(draft: &mut Draft, dirty: &mut Dirty) {
+/// What lies within workspaces.
+fn collect_inner(draft: &mut Draft, dirty: &mut Dirty) {
     dirty.clusters.extend(std::mem::take(&mut draft.touched.clusters));
+    dirty.families.extend(std::mem::take(&mut draft.touched.families));
 }
 
 /// The first timer past `after`. (Earlier ones were looked at: an idle node kept by `min` stays in the past.)

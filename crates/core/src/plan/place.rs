@@ -1,4 +1,5 @@
-//! Waiting jobs onto free nodes, strictly in queue order: a job that does not fit yet is not overtaken.
+//! Waiting jobs onto free nodes, strictly in queue order: a job that does not fit yet is not overtaken. A job on several
+//! nodes is placed when it can have them all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +17,8 @@ pub fn place(draft: &mut Draft, id: ClusterId, now: Millis, budget: usize) -> bo
     for _ in 0..budget {
         let Some((job, node)) = next_placement(&draft.state, id, &mut search) else { return false };
         let attempt = job.attempts_made + 1;
-        draft.emit(now, JobPlaced { id: job.id, attempt, node });
+        let others = others(&draft.state, job, node);
+        draft.emit(now, JobPlaced { id: job.id, attempt, node, others });
     }
     next_placement(&draft.state, id, &mut search).is_some()
 }
@@ -25,6 +27,7 @@ fn next_placement<'a>(state: &'a State, id: ClusterId, search: &mut Search) -> O
     let cluster = state.clusters.get(&id)?;
     let job = state.jobs.get(&cluster.queue.get_min()?.job)?;
     let node = match job.need {
+        Need::Whole if cluster.idle.len() < job.nodes as usize => None,
         Need::Whole => cluster.idle.get_min().copied(),
         // Fill nodes that are shared already before breaking into a free one.
         Need::Share(share) => {
@@ -34,6 +37,15 @@ fn next_placement<'a>(state: &'a State, id: ClusterId, search: &mut Search) -> O
         }
     }?;
     Some((job, node))
+}
+
+/// The nodes of the ranks from 1 on.
+fn others(state: &State, job: &Job, first: NodeId) -> Vec<NodeId> {
+    if job.nodes <= 1 {
+        return Vec::new();
+    }
+    let idle = state.clusters.get(&job.cluster).into_iter().flat_map(|cluster| cluster.idle.iter());
+    idle.copied().filter(|node| *node != first).take(job.nodes as usize - 1).collect()
 }
 
 fn has_room(state: &State, node: NodeId, share: Capacity) -> bool {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use crate::cluster::ClusterPhase;
 use crate::decide::cancel_events;
 use crate::draft::Draft;
-use crate::event::{ClusterDeleteRequested, ClusterDeleted, ClusterTarget, NodeLeaving, WorkspaceDeleted};
+use crate::event::{
+    ClusterDeleteRequested, ClusterDeleted, ClusterTarget, JobCancelRequested, NodeLeaving, WorkspaceDeleted,
+};
 use crate::ids::{ClusterId, NodeId, WorkspaceId};
 use crate::node::NodeState;
 use crate::planted::{self, Bug};
@@ -16,7 +18,8 @@ pub fn cluster(draft: &mut Draft, id: ClusterId, now: Millis, budget: usize) -> 
     let Some(cluster) = draft.state.clusters.get(&id).cloned() else { return false };
     debug_assert!(matches!(cluster.phase, ClusterPhase::Deleting { .. }));
     let reason: Arc<str> = format!("The compute '{}' was deleted.", cluster.name).into();
-    let jobs = cluster.queue.iter().map(|key| key.job).chain(cluster.active.iter().copied());
+    let jobs = cluster.queue.iter().map(|key| key.job);
+    let jobs = jobs.chain(cluster.waiting.iter().copied()).chain(cluster.active.iter().copied());
     let mut room = budget;
     for job in jobs {
         let Some(job) = draft.state.jobs.get(&job).filter(|job| job.cancel.is_none()).cloned() else {
@@ -33,7 +36,8 @@ pub fn cluster(draft: &mut Draft, id: ClusterId, now: Millis, budget: usize) -> 
     }
     leave_unused(draft, id, &reason, now);
     let Some(cluster) = draft.state.clusters.get(&id) else { return false };
-    let unused = cluster.nodes.is_empty() && cluster.active.is_empty() && cluster.queue.is_empty();
+    let idle = cluster.active.is_empty() && cluster.queue.is_empty() && cluster.waiting.is_empty();
+    let unused = cluster.nodes.is_empty() && idle;
     if unused || planted::is(Bug::ClusterDeletedEarly) {
         draft.emit(now, ClusterDeleted { id });
     }
@@ -65,11 +69,24 @@ fn leave_unused(draft: &mut Draft, id: ClusterId, reason: &Arc<str>, now: Millis
     }
 }
 
-/// A workspace that is being deleted: its clusters go first.
+/// A workspace that is being deleted: its families of jobs and its clusters go first.
 pub fn workspace(draft: &mut Draft, id: WorkspaceId, now: Millis) {
     let Some(workspace) = draft.state.workspaces.get(&id).filter(|w| w.deleting).cloned() else { return };
+    let families: Vec<_> = draft
+        .state
+        .families
+        .values()
+        .filter(|f| f.workspace == id)
+        .map(|f| (f.id, f.cancel.is_some()))
+        .collect();
+    for (family, ending) in &families {
+        if !ending {
+            let reason = format!("The workspace '{}' was deleted.", workspace.name).into();
+            draft.emit(now, JobCancelRequested { id: *family, reason });
+        }
+    }
     let clusters: Vec<_> = draft.state.clusters_of(id).map(|c| (c.id, c.is_deleting())).collect();
-    if clusters.is_empty() {
+    if clusters.is_empty() && families.is_empty() {
         draft.emit(now, WorkspaceDeleted { id });
         return;
     }

@@ -65,11 +65,13 @@ fn demand(state: &State, cluster: &Cluster) -> u32 {
         if nodes >= enough {
             break;
         }
-        match state.jobs.get(&key.job).map(|job| job.need) {
+        match state.jobs.get(&key.job).map(|job| (job.need, job.nodes)) {
             None => {}
-            Some(Need::Whole) => nodes += 1,
-            Some(Need::Share(share)) if room.fits(share) => room = room.minus(share),
-            Some(Need::Share(share)) => {
+            // It cannot have them all, so it needs none, and nothing behind it is placed either.
+            Some((Need::Whole, several)) if several > cluster.scale.max && several > 1 => break,
+            Some((Need::Whole, several)) => nodes = nodes.saturating_add(several),
+            Some((Need::Share(share), _)) if room.fits(share) => room = room.minus(share),
+            Some((Need::Share(share), _)) => {
                 nodes += 1;
                 room = cluster.shape.nominal.minus(share);
             }

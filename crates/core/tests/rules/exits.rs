@@ -21,6 +21,8 @@ fn running() -> Job {
         submitted: Millis(0),
         priority: 1,
         need: Need::Whole,
+        nodes: 1,
+        family: None,
         timeout_ms: Some(7_000),
         attempts_made: 1,
         attempts_lost: 0,
@@ -33,6 +35,8 @@ fn running() -> Job {
             last_report: 1,
             stop: None,
             run_deadline: None,
+            ranks: Vec::new(),
+            blame: None,
         }),
         cancel: None,
     }

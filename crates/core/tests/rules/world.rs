@@ -229,6 +229,8 @@ pub fn job(name: &str) -> SubmitJob {
         owner: "me".into(),
         priority: 1,
         need: Need::Whole,
+        nodes: 1,
+        family: None,
         timeout_ms: None,
         document: DOCUMENT,
         meta: OTHER_DOCUMENT,

@@ -42,6 +42,13 @@ pub(crate) const DATA: Kind = Kind {
     check: check_data,
 };
 
+pub(crate) const COMPONENTS: Kind = Kind {
+    plural: "components",
+    word: "component",
+    changeable: &["description", "tags", "properties", "isArchived", "stage"],
+    check: check_component,
+};
+
 pub(crate) const MODELS: Kind = Kind {
     plural: "models",
     word: "model",
@@ -91,6 +98,20 @@ pub(crate) async fn answer(
             "A pending upload is for code; upload data through the datastore 'workspaceblobstore'.",
         )),
         _ => Err(errors::no_such_path(ask)),
+    }
+}
+
+fn check_component(fields: &Fields<'_>, problems: &mut Vec<Problem>) {
+    let spec = fields.object("componentSpec", problems);
+    let kind = spec.text("type", problems).unwrap_or("");
+    match kind {
+        "command" | "pipeline" | "parallel" | "sweep" => {}
+        "" => problems
+            .push(errors::bad("A component needs a 'componentSpec' with its 'type'.", &spec.place("type"))),
+        other => problems.push(errors::bad(
+            format!("A component of type '{other}' is not known: command, pipeline, parallel or sweep."),
+            &spec.place("type"),
+        )),
     }
 }
 
@@ -161,7 +182,10 @@ fn list_names(app: &App, ask: &Ask, workspace: &Workspace, kind: Kind) -> Result
     let rows = app.control.reader().asset_names(workspace.id, kind.word).map_err(unreadable)?;
     let mut value = Vec::new();
     // Environments that belong to one job are not listed.
-    for row in rows.iter().filter(|row| row.name != "CliV2AnonymousEnvironment") {
+    for row in rows
+        .iter()
+        .filter(|row| !matches!(row.name.as_str(), "CliV2AnonymousEnvironment" | "azureml_anonymous"))
+    {
         let answer = container_answer(app, workspace, kind, &row.name)?.unwrap_or_default();
         if listed(ask, answer["properties"]["isArchived"] == true) {
             value.push(answer);

@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use crate::app::App;
 use crate::ask::Ask;
 
-pub(crate) use jobs::{edit as job_edit, find as find_job, output_uri};
+pub(crate) use jobs::{edit as job_edit, find as find_job, output_uri, submit_trial};
 
 const ML: &str = "microsoft.machinelearningservices";
 
@@ -162,6 +162,7 @@ async fn in_workspace(
         (_, ["environments", rest @ ..]) => {
             assets::answer(app, ask, workspace, assets::ENVIRONMENTS, rest).await
         }
+        (_, ["components", rest @ ..]) => assets::answer(app, ask, workspace, assets::COMPONENTS, rest).await,
         (_, ["data", rest @ ..]) => assets::answer(app, ask, workspace, assets::DATA, rest).await,
         (_, ["models", rest @ ..]) => assets::answer(app, ask, workspace, assets::MODELS, rest).await,
 

@@ -4,6 +4,8 @@ use neap_core::ClusterId;
 use neap_core::cluster::Cluster;
 use neap_core::state::Workspace;
 
+pub(crate) use neap_identity::derived_guid;
+
 pub(crate) const NAMESPACE: &str = "Microsoft.MachineLearningServices";
 
 pub(crate) fn group_id(subscription: &str, group: &str) -> String {
@@ -101,23 +103,6 @@ pub(crate) fn reference(text: &str, kind: &str, workspace: &Workspace) -> Option
     Some(Reference { here, name: (*name).into(), version })
 }
 
-/// A GUID that is always the same for the same words: principals, workspace ids.
-pub(crate) fn derived_guid(words: &[&str]) -> String {
-    use sha2::{Digest, Sha256};
-    let mut hasher = Sha256::new();
-    for word in words {
-        hasher.update(word.as_bytes());
-        hasher.update([0]);
-    }
-    let digest: [u8; 32] = hasher.finalize().into();
-    let mut b = [0_u8; 16];
-    b.copy_from_slice(&digest[..16]);
-    b[6] = (b[6] & 0x0f) | 0x50;
-    b[8] = (b[8] & 0x3f) | 0x80;
-    let hex: String = b.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
-}
-
 #[cfg(test)]
 pub(crate) fn sample_workspace() -> Workspace {
     use neap_core::{DocHash, Millis, WorkspaceId};
@@ -162,12 +147,5 @@ mod tests {
         check("e@latest", Some((true, "e", Version::Label("latest".into()))));
         check("azureml://registries/azureml/environments/x/labels/latest", None);
         check(&format!("{ws}/codes/e/versions/2"), None);
-    }
-
-    #[test]
-    fn derived_guids_hold_still() {
-        assert_eq!(derived_guid(&["a", "1"]), derived_guid(&["a", "1"]));
-        assert_ne!(derived_guid(&["a", "1"]), derived_guid(&["a1", ""]));
-        assert_eq!(derived_guid(&["a"]).len(), 36);
     }
 }

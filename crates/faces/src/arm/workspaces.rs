@@ -60,7 +60,7 @@ pub(crate) fn answer(app: &App, ask: &Ask, workspace: &Workspace) -> Result<Valu
     for (key, value) in [
         ("workspaceId", json!(paths::derived_guid(&words))),
         ("discoveryUrl", json!(format!("{}/discovery", ask.base))),
-        ("mlFlowTrackingUri", Value::Null),
+        ("mlFlowTrackingUri", json!(crate::mlflow::tracking_uri(&ask.base, workspace))),
         ("storageAccount", json!(storage)),
         ("keyVault", Value::Null),
         ("applicationInsights", Value::Null),

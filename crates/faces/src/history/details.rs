@@ -23,6 +23,12 @@ pub(crate) fn get(app: &App, ask: &Ask, workspace: &Workspace, run: &str) -> Res
         status = Status::Finalizing;
     }
     let mut log_files = Map::new();
+    if row.is_family {
+        log_files.insert(
+            "logs/azureml/executionlogs.txt".into(),
+            json!(workspace_files::log_url(app, &ask.base, &row, &ask.caller.actor)),
+        );
+    }
     if row.attempt > 0 {
         log_files.insert(
             "user_logs/std_log.txt".into(),
@@ -55,7 +61,7 @@ pub(crate) fn get(app: &App, ask: &Ask, workspace: &Workspace, run: &str) -> Res
 fn ended_moments_ago(row: &JobRow, now: Millis) -> bool {
     // Without an attempt there is no log to print.
     row.status.is_final()
-        && row.attempt > 0
+        && (row.attempt > 0 || row.is_family)
         && row.ended.is_some_and(|ended| now.since(ended) < limits::ENDED_MOMENTS_AGO_MS)
 }
 

@@ -60,10 +60,7 @@ async fn in_history(app: &App, ask: &Ask, workspace: &Workspace, rest: &[&str]) 
         ("GET", ["runs", run, "details"]) | ("GET", ["experiments", _, "runs", run, "details"]) => {
             details::get(app, ask, workspace, run)
         }
-        ("GET", ["runs", run, "children"]) => {
-            find_job(app, workspace, run)?;
-            Ok(reply::ok(&json!({"value": [], "nextLink": null})))
-        }
+        ("GET", ["runs", run, "children"]) => runs::children(app, workspace, run),
         ("GET", ["runs", run, "serviceinstances", ..]) => {
             find_job(app, workspace, run)?;
             Ok(reply::ok(&json!({"instances": {}})))

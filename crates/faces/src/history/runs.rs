@@ -7,11 +7,11 @@ use neap_core::state::Workspace;
 use neap_ledger::JobRow;
 use serde_json::{Map, Value, json};
 
-use crate::app::App;
-use crate::arm::{find_job, job_edit, output_uri, paths};
+use crate::app::{App, unreadable};
+use crate::arm::{find_job, job_edit, output_uri};
 use crate::ask::Ask;
 use crate::fields::Fields;
-use crate::reply;
+use crate::{reply, story};
 
 pub(crate) fn get(app: &App, workspace: &Workspace, run: &str) -> Result<Response, Refusal> {
     let row = find_job(app, workspace, run)?;
@@ -31,12 +31,13 @@ pub(super) fn answer(app: &App, workspace: &Workspace, row: &JobRow) -> Result<V
             )
         })
         .collect();
+    let (metrics, params) = crate::mlflow::summary(app, workspace, &row.name)?;
     Ok(json!({
         "runNumber": row.id,
         "runId": row.name,
-        "rootRunId": row.name,
-        "parentRunId": null,
-        "experimentId": paths::derived_guid(&[&app.installation.id, "experiment", &workspace.id.to_string(), &document.experiment]),
+        "rootRunId": root_of(app, row)?,
+        "parentRunId": parent_of(app, row)?.map(|parent| parent.name),
+        "experimentId": neap_tracking::experiment_id(&app.installation.id, workspace.id, &document.experiment),
         "status": row.status.word(),
         "createdUtc": row.created.rfc3339(),
         "startTimeUtc": row.started.map(neap_core::Millis::rfc3339),
@@ -46,7 +47,7 @@ pub(super) fn answer(app: &App, workspace: &Workspace, row: &JobRow) -> Result<V
         "dataContainerId": format!("dcid.{}", row.name),
         "description": meta.description,
         "hidden": row.archived,
-        "runType": "azureml.commandjob",
+        "runType": run_type(row, &document),
         "runTypeV2": {"orchestrator": null, "traits": [], "attribution": null, "computeType": "AmlCompute"},
         "properties": meta.properties,
         "tags": meta.tags,
@@ -58,8 +59,44 @@ pub(super) fn answer(app: &App, workspace: &Workspace, row: &JobRow) -> Result<V
         "createdBy": {"userName": row.owner},
         "jobSpecification": null,
         "primaryMetric": null,
+        "metrics": metrics,
+        "parameters": params,
         "token": null,
     }))
+}
+
+fn run_type(row: &JobRow, document: &JobDocument) -> &'static str {
+    match document.asked["jobType"].as_str() {
+        Some("Pipeline") => "azureml.PipelineRun",
+        Some("Sweep") => "hyperdrive",
+        _ if row.family.is_some() => "azureml.StepRun",
+        _ => "azureml.commandjob",
+    }
+}
+
+fn parent_of(app: &App, row: &JobRow) -> Result<Option<JobRow>, Refusal> {
+    match row.family {
+        Some(family) => app.control.reader().job_by_id(family).map_err(unreadable),
+        None => Ok(None),
+    }
+}
+
+fn root_of(app: &App, row: &JobRow) -> Result<String, Refusal> {
+    let mut root = row.clone();
+    while let Some(parent) = parent_of(app, &root)? {
+        root = parent;
+    }
+    Ok(root.name)
+}
+
+/// Newest last: the order in which steps were written, or trials made.
+pub(crate) fn children(app: &App, workspace: &Workspace, run: &str) -> Result<Response, Refusal> {
+    let parent = find_job(app, workspace, run)?;
+    let value: Vec<Value> = story::members(app, &parent)?
+        .iter()
+        .map(|row| answer(app, workspace, row))
+        .collect::<Result<_, _>>()?;
+    Ok(reply::ok(&json!({"value": value, "nextLink": null})))
 }
 
 /// The id under which an output is asked for again.

@@ -57,6 +57,7 @@ pub(crate) fn face_word(path: &str) -> &'static str {
         ("history" | "data", "v1.0") | ("discovery", "") => "history",
         ("neap", _) => "neap",
         ("metrics", "") => "metrics",
+        ("mlflow", "v1.0") => "mlflow",
         ("msi" | "metadata" | "discovery" | ".well-known" | "common", _) => "token",
         _ => "blob",
     }

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use crate::app::{App, unreadable};
 use crate::arm::{errors, find_job};
 use crate::ask::Ask;
-use crate::{reply, workspace_files};
+use crate::{reply, story, workspace_files};
 
 /// `/neap/logs/{account}/{job id}?…sig=`: the whole log, only whole lines while the job runs.
 pub(crate) async fn signed(app: &App, ask: &Ask, account: &str, job: &str) -> Result<Response, Refusal> {
@@ -21,7 +21,11 @@ pub(crate) async fn signed(app: &App, ask: &Ask, account: &str, job: &str) -> Re
     let id: u64 = job.parse().map_err(|_| missing())?;
     let caller = workspace_files::check_log_url(app, &ask.query, account, id)?;
     let row = app.control.reader().job_by_id(JobId(id)).map_err(unreadable)?.ok_or_else(missing)?;
-    let bytes = workspace_files::read_log(app, &row).await?;
+    let bytes = if row.is_family {
+        story::tell(app, &row)?.into_bytes()
+    } else {
+        workspace_files::read_log(app, &row).await?
+    };
     // Whoever has read the log of a running job goes on reading; nobody has to be told to look once more.
     app.memory.mark_log_read(&caller, id);
     Ok(reply::text(bytes))
@@ -56,6 +60,7 @@ pub(crate) async fn get(
 struct Tail {
     app: App,
     job: JobId,
+    is_family: bool,
     address: BlobAddress,
     offset: u64,
     /// Present while following.
@@ -70,7 +75,7 @@ impl Tail {
         } else {
             None
         };
-        Ok(Self { app: app.clone(), job: row.id, address, offset, follower })
+        Ok(Self { app: app.clone(), job: row.id, is_family: row.is_family, address, offset, follower })
     }
 
     /// The next bytes; `None` at the end.
@@ -78,7 +83,7 @@ impl Tail {
         loop {
             // Looked at before reading: bytes that come in between are read by the next turn at the latest.
             let is_final = self.is_final()?;
-            let bytes = workspace_files::read_piece(&self.app, self.address.clone(), self.offset).await?;
+            let bytes = self.piece().await?;
             if !bytes.is_empty() {
                 self.offset += bytes.len() as u64;
                 return Ok(Some(bytes));
@@ -103,9 +108,25 @@ impl Tail {
         }
     }
 
+    /// What lies beyond the offset. The log of a family is told, not stored.
+    async fn piece(&self) -> Result<Vec<u8>, Refusal> {
+        if !self.is_family {
+            return workspace_files::read_piece(&self.app, self.address.clone(), self.offset).await;
+        }
+        let Some(row) = self.app.control.reader().job_by_id(self.job).map_err(unreadable)? else {
+            return Ok(Vec::new());
+        };
+        let told = story::tell(&self.app, &row)?;
+        Ok(told
+            .as_bytes()
+            .get(usize::try_from(self.offset).unwrap_or(usize::MAX)..)
+            .unwrap_or_default()
+            .to_vec())
+    }
+
     /// A deleted job has ended too.
     fn is_final(&self) -> Result<bool, Refusal> {
-        if self.app.state().jobs.contains_key(&self.job) {
+        if self.app.state().is_alive(self.job) {
             return Ok(false);
         }
         Ok(self

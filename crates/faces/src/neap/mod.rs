@@ -5,6 +5,7 @@ pub(crate) mod health;
 mod logs;
 mod nodes;
 mod openapi;
+mod run_metrics;
 mod shutdown;
 mod status;
 
@@ -43,6 +44,7 @@ async fn in_workspace(
         ("GET", ["computes", c, "nodes"]) => nodes::list(app, ask, workspace, c),
         ("GET", ["computes", c, "nodes", n, "log"]) => nodes::log(app, workspace, c, n).await,
         ("GET", ["jobs", j, "log"]) => logs::get(app, ask, workspace, j).await,
+        ("GET", ["jobs", j, "metrics"]) => run_metrics::get(app, ask, workspace, j).await,
         ("GET", ["jobs", j, "explain"]) => explain::get(app, workspace, j),
         _ => Err(errors::no_such_path(ask)),
     }

@@ -51,6 +51,14 @@ pub(crate) fn document(ask: &Ask) -> Value {
         format!("{WORKSPACE}/jobs/{{job}}/explain"),
         json!({"get": operation("Why a job is where it is.", &["job"], &json!({"type": "object", "properties": {"job": text, "status": text, "reasons": {"type": "array", "items": text}}}))}),
     );
+    let point = json!({"value": {"type": ["number", "string"]}, "step": number, "timestamp": number});
+    paths.insert(
+        format!("{WORKSPACE}/jobs/{{job}}/metrics"),
+        json!({"get": operation("What a job logged: the last value of each metric, and its parameters; with metric=NAME that metric's history, in pages.",
+            &["job", "?metric", "?limit", "?token"], &json!({"type": "object", "properties": {"job": text,
+                "metrics": {"type": "array", "items": {"type": "object", "properties": point}}, "params": {"type": "object"}, "tags": {"type": "object"},
+                "metric": text, "history": {"type": "array", "items": {"type": "object", "properties": point}}, "next": {"type": ["string", "null"]}}}))}),
+    );
     json!({
         "openapi": "3.1.0",
         "info": {"title": "Neap", "version": "1", "description": "What Azure ML's own interface has no words for."},

@@ -56,7 +56,9 @@ fn filters_by_archive_and_cluster() {
     story.commit(&mut opened.ledger);
     let reader = opened.ledger.reader();
     let ids = |archived, cluster| -> Vec<JobId> {
-        let rows = reader.jobs(WORKSPACE, &JobFilter { archived, cluster }, None, 100).unwrap();
+        let rows = reader
+            .jobs(WORKSPACE, &JobFilter { archived, cluster, ..JobFilter::default() }, None, 100)
+            .unwrap();
         rows.into_iter().map(|row| row.id).collect()
     };
     assert_eq!(ids(Archived::ActiveOnly, None), [jobs[5], jobs[3], jobs[2], jobs[0]]);

@@ -96,6 +96,10 @@ impl Story {
             owner: "me".into(),
             priority: 100,
             need: Need::Whole,
+            nodes: 1,
+            family: None,
+            after: Vec::new(),
+            work: None,
             timeout_ms: None,
             document,
             meta,
@@ -139,7 +143,7 @@ impl Story {
             4 | 5 => self.advance_node(deadline),
             6 | 7 => {
                 if let (Some((id, attempt)), Some(node)) = (next_job, idle) {
-                    self.tell(JobPlaced { id, attempt, node });
+                    self.tell(JobPlaced { id, attempt, node, others: Vec::new() });
                 }
             }
             8 | 9 => {

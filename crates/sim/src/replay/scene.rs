@@ -100,6 +100,8 @@ pub(crate) fn submit(task: &Task, number: usize) -> Command {
         owner: task.owner.clone(),
         priority: task.priority,
         need: task.need,
+        nodes: 1,
+        family: None,
         timeout_ms: None,
         document: DOCUMENT,
         meta: DOCUMENT,

@@ -3,6 +3,7 @@
 mod create;
 mod download;
 mod edit;
+mod metrics;
 mod stream;
 
 use crate::args::Global;
@@ -28,6 +29,8 @@ pub enum JobCommand {
     Create(create::CreateArgs),
     /// Show a job
     Show(ShowArgs),
+    /// Show what a job logged: the last value of each metric, or one metric's history
+    Metrics(metrics::MetricsArgs),
     /// List jobs, newest first
     List(ListArgs),
     /// Print the log of a job as it is written, until the job ends
@@ -136,7 +139,8 @@ pub fn run(command: JobCommand, global: &Global, terminal: &Terminal) -> Outcome
 
 async fn run_connected(command: &JobCommand, session: &Session) -> Outcome<ExitCode> {
     match command {
-        JobCommand::Show(args) => print(session, &get(session, &args.name).await?)?,
+        JobCommand::Show(args) => metrics::show(session, &get(session, &args.name).await?, COLUMNS).await?,
+        JobCommand::Metrics(args) => metrics::run(args, session).await?,
         JobCommand::List(args) => list(args, session).await?,
         JobCommand::Stream(args) => return stream::follow(&args.name, session).await,
         JobCommand::Cancel(args) => cancel(args, session).await?,

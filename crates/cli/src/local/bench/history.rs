@@ -169,7 +169,7 @@ impl Past {
                 node
             }
         };
-        events.push(JobPlaced { id, attempt: 1, node }.into());
+        events.push(JobPlaced { id, attempt: 1, node, others: Vec::new() }.into());
         let facts: AttemptFacts =
             [("neap.isolation".to_owned(), "pid, mount, cgroup".to_owned())].into_iter().collect();
         events.push(AttemptStarted { id, attempt: 1, report: 1, run_deadline: None, facts }.into());
@@ -207,6 +207,10 @@ impl Past {
             owner: "bench".into(),
             priority: 2,
             need: Need::Whole,
+            nodes: 1,
+            family: None,
+            after: Vec::new(),
+            work: None,
             timeout_ms: None,
             document: keep(&self.document)?,
             meta: keep(&self.meta)?,

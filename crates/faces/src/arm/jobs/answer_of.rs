@@ -15,7 +15,7 @@ use crate::arm::{paths, system_data};
 pub(crate) fn answer(app: &App, base: &str, workspace: &Workspace, row: &JobRow) -> Result<Value, Refusal> {
     let document: JobDocument = app.document(&row.document)?;
     let meta: JobMeta = app.document(&row.meta)?;
-    let reasons = if row.status == Status::Queued {
+    let reasons = if matches!(row.status, Status::Queued | Status::NotStarted) {
         neap_core::explain::queue_reasons(&app.state(), row.id)
     } else {
         Vec::new()
@@ -42,8 +42,8 @@ pub(crate) fn answer(app: &App, base: &str, workspace: &Workspace, row: &JobRow)
             json!({"jobServiceType": name, "endpoint": endpoint, "port": null, "status": null, "errorMessage": null, "properties": null, "nodes": null}),
         );
     }
+    properties.entry("jobType").or_insert_with(|| json!("Command"));
     for (key, value) in [
-        ("jobType", json!("Command")),
         ("status", json!(row.status.word())),
         ("displayName", json!(meta.display_name.as_ref().unwrap_or(&row.name))),
         ("description", json!(meta.description)),

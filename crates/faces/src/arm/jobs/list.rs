@@ -14,9 +14,6 @@ use crate::reply;
 
 pub(crate) fn list(app: &App, ask: &Ask, workspace: &Workspace) -> Result<Response, Refusal> {
     let archived = view(ask.query.get("listViewType"))?;
-    if ask.query.get("jobType").is_some_and(|kind| !kind.eq_ignore_ascii_case("Command")) {
-        return Ok(reply::ok(&json!({"value": [], "nextLink": null})));
-    }
     let limit = ask
         .query
         .get("$top")
@@ -25,8 +22,11 @@ pub(crate) fn list(app: &App, ask: &Ask, workspace: &Workspace) -> Result<Respon
         .clamp(1, limits::PAGE_ROWS_MAX);
     let mut before = ask.query.get("$skip").map(cursor).transpose()?;
     let filter = JobFilter { archived, ..JobFilter::default() };
-    let wanted =
-        Wanted { tag: ask.query.get("tag").map(pair), property: ask.query.get("properties").map(pair) };
+    let wanted = Wanted {
+        kind: ask.query.get("jobType").map(String::from),
+        tag: ask.query.get("tag").map(pair),
+        property: ask.query.get("properties").map(pair),
+    };
     let (mut value, mut looked_at, mut more) = (Vec::new(), 0, true);
     while value.len() < limit && looked_at < limits::PAGE_SCAN_ROWS_MAX {
         let rows = app
@@ -41,8 +41,12 @@ pub(crate) fn list(app: &App, ask: &Ask, workspace: &Workspace) -> Result<Respon
             }
             before = Some(row.id);
             looked_at += 1;
-            if wanted.keeps(app, &row)? {
-                value.push(super::answer(app, &ask.base, workspace, &row)?);
+            if !wanted.keeps(app, &row)? {
+                continue;
+            }
+            let answer = super::answer(app, &ask.base, workspace, &row)?;
+            if wanted.is_kind(&answer) {
+                value.push(answer);
             }
         }
         if !full {
@@ -88,11 +92,17 @@ fn pair(text: &str) -> (String, Option<String>) {
 
 #[derive(Debug, Default)]
 struct Wanted {
+    kind: Option<String>,
     tag: Option<(String, Option<String>)>,
     property: Option<(String, Option<String>)>,
 }
 
 impl Wanted {
+    fn is_kind(&self, answer: &Value) -> bool {
+        let kind = answer["properties"]["jobType"].as_str().unwrap_or("");
+        self.kind.as_ref().is_none_or(|wanted| wanted.eq_ignore_ascii_case(kind))
+    }
+
     fn keeps(&self, app: &App, row: &JobRow) -> Result<bool, Refusal> {
         if self.tag.is_none() && self.property.is_none() {
             return Ok(true);

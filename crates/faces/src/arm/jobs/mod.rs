@@ -3,12 +3,15 @@
 mod answer_of;
 mod compare;
 mod data;
+mod distribution;
 mod list;
 mod need;
+mod pipeline;
 mod ports;
 mod presence;
 mod read;
 mod references;
+mod sweep;
 mod write;
 
 use axum::http::StatusCode;
@@ -24,7 +27,7 @@ use crate::{reply, workspace_files};
 
 pub(crate) use answer_of::{answer, output_uri};
 pub(crate) use list::list;
-pub(crate) use write::{edit, put};
+pub(crate) use write::{edit, put, submit_trial};
 
 /// The job's row, or Azure's words for its absence.
 pub(crate) fn find(app: &App, workspace: &Workspace, name: &str) -> Result<JobRow, Refusal> {
@@ -104,5 +107,10 @@ pub(crate) async fn delete(
     }
     app.submit(&ask.caller, Command::DeleteJob { job: row.id }, Vec::new()).await?;
     workspace_files::remove_job(app, &row).await?;
+    let (tracking, id, name) = (app.tracking.clone(), row.workspace, row.name);
+    let forgotten = tokio::task::spawn_blocking(move || tracking.forget_run(id, &name)).await;
+    if let Ok(Err(error)) = forgotten {
+        tracing::warn!(%error, "what a deleted job logged is still there");
+    }
     Ok(reply::empty(StatusCode::OK))
 }

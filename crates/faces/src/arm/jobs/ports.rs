@@ -137,6 +137,20 @@ pub(super) fn read_inputs(
     Ok(())
 }
 
+/// Where outputs lie whose places are known: those of a pipeline, which its steps make.
+pub(super) fn places_of(
+    job: &str,
+    outputs: &Value,
+    workspace: &Workspace,
+    shelf: &dyn Shelf,
+    places: &mut BTreeMap<String, OutputDocument>,
+    problems: &mut Vec<Problem>,
+) -> Result<(), Refusal> {
+    let body = json!({"outputs": outputs});
+    let fields = Fields::of(Some(&body), "properties", problems);
+    read_outputs(job, &fields, workspace, shelf, places, problems)
+}
+
 pub(super) fn read_outputs(
     job: &str,
     fields: &Fields<'_>,
@@ -172,14 +186,22 @@ pub(super) fn read_outputs(
             own_place: true,
             ..OutputDetails::default()
         };
+        let default = || {
+            let folder = format!("azureml/{job}/{name}/");
+            let path = if shape == Shape::File { folder + name } else { folder };
+            workspace_files::default_output(workspace.id, path)
+        };
         let at = match output.text("uri", problems).filter(|uri| !uri.is_empty()) {
             Some(uri) => {
-                more.own_place = false;
                 let place = output.place("uri");
                 let uri = fill(uri, job, name);
                 let asked = Asked { uri: &uri, shape, model: false, place: &place };
                 match data::output(shelf, workspace, asked)? {
-                    Ok(found) => found.at,
+                    Ok(found) => {
+                        // Steps of a pipeline are told their default places in so many words.
+                        more.own_place = found.at == default();
+                        found.at
+                    }
                     Err(problem) => {
                         problems.push(problem);
                         continue;
@@ -188,11 +210,7 @@ pub(super) fn read_outputs(
             }
             // Every job's artifacts, under a name by which another step can ask for them.
             None if name == data::ARTIFACTS && shape == Shape::Folder => data::artifacts(workspace, job),
-            None => {
-                let folder = format!("azureml/{job}/{name}/");
-                let path = if shape == Shape::File { folder + name } else { folder };
-                workspace_files::default_output(workspace.id, path)
-            }
+            None => default(),
         };
         match mode {
             Some(Mode::Files(how)) => more.how = how,

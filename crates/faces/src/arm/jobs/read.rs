@@ -8,7 +8,7 @@ use neap_core::{Code, Problem, Refusal};
 use serde_json::{Map, Value};
 
 use super::references::{self, Shelf};
-use super::{compare, need, ports};
+use super::{compare, distribution, need, ports};
 use crate::arm::errors::bad;
 use crate::arm::paths;
 use crate::durations;
@@ -53,6 +53,7 @@ pub(super) struct AskedJob {
     pub cluster: String,
     pub priority: u8,
     pub need: Need,
+    pub nodes: u32,
     pub timeout_ms: Option<u64>,
     pub document: JobDocument,
     pub problems: Vec<Problem>,
@@ -102,11 +103,13 @@ pub(super) fn read(
     check_bindings(&document, &mut problems);
 
     let need = read_resources(&fields, &mut notes, &mut problems);
+    let nodes = distribution::nodes(&fields.object("resources", &mut Vec::new()), &mut problems);
+    document.distribution = distribution::read(&fields, nodes, &mut problems);
     let timeout_ms = read_timeout(&fields, &mut problems);
     let priority = read_priority(&fields, &mut notes, &mut problems);
     read_without_effect(&fields, &mut notes, &mut problems);
     document.preamble = notes;
-    Ok(AskedJob { cluster, priority, need, timeout_ms, document, problems })
+    Ok(AskedJob { cluster, priority, need, nodes, timeout_ms, document, problems })
 }
 
 fn other_type(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Option<Refusal> {
@@ -114,8 +117,6 @@ fn other_type(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Option<Refusa
     let sentence = match kind.to_ascii_lowercase().as_str() {
         "command" => return None,
         "" => "'properties.jobType' is missing; Neap runs jobs of type 'Command'.".to_owned(),
-        "pipeline" => "Pipeline jobs are not supported yet; submit each step as a command job.".into(),
-        "sweep" => "Sweep jobs are not supported yet; submit each trial as a command job.".into(),
         "automl" | "finetuning" | "distillation" | "labeling" => {
             format!("'{kind}' jobs are not part of Neap; submit your training script as a command job.")
         }
@@ -196,16 +197,6 @@ fn check_bindings(document: &JobDocument, problems: &mut Vec<Problem>) {
 
 fn read_resources(fields: &Fields<'_>, notes: &mut Vec<String>, problems: &mut Vec<Problem>) -> Need {
     let resources = fields.object("resources", problems);
-    if let Some(count) = resources.integer("instanceCount", problems)
-        && count != 1
-    {
-        let message = if count > 1 {
-            format!("{count} instances were asked for; jobs on more than one node are not supported yet.")
-        } else {
-            format!("'instanceCount' is {count}; a job takes 1 node.")
-        };
-        problems.push(Problem::new(Code::NotSupported, message).at(resources.place("instanceCount")));
-    }
     for (key, what) in
         [("shmSize", "shm_size"), ("dockerArgs", "docker_args"), ("dockerArgsList", "docker_args")]
     {
@@ -297,10 +288,6 @@ fn read_without_effect(fields: &Fields<'_>, notes: &mut Vec<String>, problems: &
             problems.push(Problem::new(Code::NotSupported, sentence).at(fields.place(key)));
         }
     };
-    refuse(
-        "distribution",
-        "Distributed jobs are not supported yet; leave 'distribution' out to run one process.",
-    );
     refuse("componentId", "Jobs of a registered component are not supported yet; give the command itself.");
     refuse("parentJobName", "Child jobs are not supported yet.");
     refuse("secretsConfiguration", "Secrets in jobs are not supported yet.");

@@ -60,8 +60,8 @@ fn what_the_sdk_sends_is_read() {
 fn every_problem_is_told_at_once() {
     let asked = check(&job(
         json!({"command": "ls ${{inputs.nope}}", "environmentId": "azureml:none:1", "codeId": "azureml:none:1",
-        "limits": {"timeout": "soon"}, "resources": {"instanceCount": 2}, "queueSettings": {"priority": 9},
-        "distribution": {"distributionType": "PyTorch"}, "inputs": {"d": {"jobInputType": "uri_folder", "uri": "gopher://b/x"}}}),
+        "limits": {"timeout": "soon"}, "resources": {"instanceCount": 0}, "queueSettings": {"priority": 9},
+        "distribution": {"distributionType": "Horovod"}, "inputs": {"d": {"jobInputType": "uri_folder", "uri": "gopher://b/x"}}}),
     ));
     let mut found: Vec<_> = codes(&asked).into_iter().map(|(code, _)| code).collect();
     found.sort();
@@ -71,8 +71,8 @@ fn every_problem_is_told_at_once() {
             Code::BadArgument,
             Code::BadArgument,
             Code::BadArgument,
-            Code::NotSupported,
-            Code::NotSupported,
+            Code::BadArgument,
+            Code::BadArgument,
             Code::NotSupported,
             Code::EnvironmentNotFound,
             Code::CodeNotFound

@@ -4,6 +4,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use neap_core::command::SubmitJob;
 use neap_core::documents::{JobDocument, JobMeta};
+use neap_core::family::Family;
 use neap_core::state::Workspace;
 use neap_core::{Code, Command, DocHash, Problem, Refusal};
 use neap_ledger::JobRow;
@@ -28,7 +29,13 @@ pub(crate) async fn put(
             app.control.reader().job_by_id(id).map_err(unreadable)?.ok_or_else(|| name_used_up(name))?;
         return update(app, ask, workspace, row, &body).await;
     }
-    match submit(app, ask, workspace, name, &body).await {
+    let kind = body["properties"]["jobType"].as_str().unwrap_or("").to_ascii_lowercase();
+    let submitted = match kind.as_str() {
+        "pipeline" => super::pipeline::submit(app, ask, workspace, name, &body).await,
+        "sweep" => super::sweep::submit(app, ask, workspace, name, &body).await,
+        _ => submit(app, ask, workspace, name, &body).await,
+    };
+    match submitted {
         Ok(row) => {
             let mut response = reply::json(StatusCode::CREATED, &answer(app, &ask.base, workspace, &row)?);
             let at =
@@ -80,6 +87,8 @@ async fn submit(
         owner: ask.caller.actor.as_str().into(),
         priority: asked.priority,
         need: asked.need,
+        nodes: asked.nodes,
+        family: None,
         timeout_ms: asked.timeout_ms,
         document: document.hash,
         meta: meta.hash,
@@ -88,6 +97,38 @@ async fn submit(
     let meta_hash = meta.hash;
     app.submit(&ask.caller, command, vec![document, meta]).await?;
     row_of(app, workspace, name, meta_hash)
+}
+
+/// A trial of a sweep, under a name that says which. One that is there already is not submitted again.
+pub(crate) async fn submit_trial(
+    app: &App,
+    workspace: &Workspace,
+    sweep: &Family,
+    asked: &Value,
+    number: u32,
+    params: &neap_sweep::Params,
+) -> Result<(), Refusal> {
+    let name = format!("{}_{number}", sweep.name);
+    let body = super::sweep::trial_body(asked, number, params);
+    let mut read = read::read(&name, &body, workspace, &LedgerShelf { app, workspace })?;
+    read.document.hyperparameters = Some(Value::Object(params.clone()));
+    let (meta, _) = read_meta(&body, JobMeta::default(), &mut read.problems);
+    let (document, meta) = (app::document(&read.document)?, app::document(&meta)?);
+    let command = Command::SubmitJob(SubmitJob {
+        workspace: workspace.id,
+        name: name.as_str().into(),
+        cluster: read.cluster.into(),
+        owner: sweep.owner.clone(),
+        priority: read.priority,
+        need: read.need,
+        nodes: read.nodes,
+        family: Some(sweep.id),
+        timeout_ms: read.timeout_ms,
+        document: document.hash,
+        meta: meta.hash,
+        problems: read.problems,
+    });
+    app.submit(&crate::conduct::conductor(), command, vec![document, meta]).await.map(drop)
 }
 
 /// The job just submitted: from the state while it waits; from the tables if it is further by now.
@@ -164,7 +205,11 @@ async fn keep(
 }
 
 /// What is absent stays; Neap's own facts, which GET adds, are not taken for the user's.
-fn read_meta(body: &Value, mut meta: JobMeta, problems: &mut Vec<Problem>) -> (JobMeta, Option<bool>) {
+pub(super) fn read_meta(
+    body: &Value,
+    mut meta: JobMeta,
+    problems: &mut Vec<Problem>,
+) -> (JobMeta, Option<bool>) {
     let fields = Fields::of(body.get("properties"), "properties", problems);
     if let Some(name) = fields.text("displayName", problems) {
         meta.display_name = Some(name.into());

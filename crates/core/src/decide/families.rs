@@ -1,0 +1,193 @@
+//! Submitting a whole family of jobs, all of it or nothing, and closing one that is driven from outside.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::jobs::{self, Asked};
+use super::places::live_workspace;
+use crate::command::{NewMember, NewMemberKind, SubmitFamily};
+use crate::event::{Event, FamilyClosing, FamilyOpened, JobEnded, JobSubmitted};
+use crate::family::FamilyKind;
+use crate::ids::JobId;
+use crate::job::Outcome;
+use crate::limits;
+use crate::names;
+use crate::problem::{Code, Problem, Refusal};
+use crate::state::State;
+use crate::units::Millis;
+
+pub fn submit(state: &State, submit: SubmitFamily, now: Millis) -> Result<Vec<Event>, Refusal> {
+    super::refuse_while_draining(state)?;
+    live_workspace(state, submit.workspace)?;
+    let Some(first) = submit.members.first() else {
+        return Err(Refusal::because(Code::BadArgument, "The job has no members."));
+    };
+    if state.job_named(submit.workspace, &first.name).is_some() {
+        return Err(jobs::name_taken(&first.name));
+    }
+    let mut problems = submit.problems.clone();
+    if submit.members.len() > limits::FAMILY_MEMBERS_MAX {
+        problems.push(Problem::new(
+            Code::LimitReached,
+            format!(
+                "The job has {} steps; {} is the limit.",
+                submit.members.len() - 1,
+                limits::FAMILY_MEMBERS_MAX
+            ),
+        ));
+    }
+    check_shape(&submit.members, &mut problems);
+    let mut seen = BTreeSet::new();
+    let mut clusters = Vec::with_capacity(submit.members.len());
+    for member in &submit.members {
+        problems.extend(names::check_job_name(&member.name));
+        let taken = state.job_named(submit.workspace, &member.name).is_some();
+        if taken || !seen.insert(member.name.to_lowercase()) {
+            problems.push(jobs::name_taken_problem(&member.name));
+        }
+        clusters.push(match &member.what {
+            NewMemberKind::Family { .. } => None,
+            NewMemberKind::Job { cluster, need, nodes, reused, .. } => {
+                let asked = Asked { workspace: submit.workspace, cluster, need, nodes: *nodes };
+                jobs::check_cluster(state, asked, &mut problems).map(|cluster| (cluster.id, *reused))
+            }
+        });
+    }
+    Refusal::unless_empty(problems)?;
+    let id_of = |at: usize| JobId(state.next.job.0 + at as u64);
+    let mut events = Vec::with_capacity(submit.members.len());
+    for (at, (member, cluster)) in submit.members.into_iter().zip(clusters).enumerate() {
+        let family = (at > 0).then(|| id_of(member.family));
+        let after: Vec<JobId> = member.after.iter().map(|other| id_of(*other)).collect();
+        match (member.what, cluster) {
+            (NewMemberKind::Family { kind, timeout_ms }, _) => {
+                let deadline = timeout_ms.filter(|_| after.is_empty()).map(|ms| now.plus(ms));
+                events.push(
+                    FamilyOpened {
+                        id: id_of(at),
+                        workspace: submit.workspace,
+                        name: member.name,
+                        owner: submit.owner.clone(),
+                        kind,
+                        family,
+                        after,
+                        timeout_ms,
+                        deadline,
+                        document: member.document,
+                        meta: member.meta,
+                    }
+                    .into(),
+                );
+            }
+            (NewMemberKind::Job { priority, need, nodes, timeout_ms, work, .. }, Some((cluster, reused))) => {
+                events.push(
+                    JobSubmitted {
+                        id: id_of(at),
+                        workspace: submit.workspace,
+                        cluster,
+                        name: member.name,
+                        owner: submit.owner.clone(),
+                        priority,
+                        need,
+                        timeout_ms,
+                        nodes,
+                        family,
+                        after: if reused { Vec::new() } else { after },
+                        // It is the earlier job that did it, and whose outputs are taken again.
+                        work: work.filter(|_| !reused),
+                        document: member.document,
+                        meta: member.meta,
+                    }
+                    .into(),
+                );
+                if reused {
+                    let outcome = Outcome::completed();
+                    events.push(JobEnded { id: id_of(at), attempt: None, exit: None, outcome }.into());
+                }
+            }
+            (NewMemberKind::Job { cluster, .. }, None) => return Err(jobs::no_cluster(&cluster).into()),
+        }
+    }
+    Ok(events)
+}
+
+/// Members come after their family and after what they wait for, so nothing waits in a circle.
+fn check_shape(members: &[NewMember], problems: &mut Vec<Problem>) {
+    for (at, member) in members.iter().enumerate() {
+        let family = members.get(member.family).map(|m| &m.what);
+        let in_family = matches!(family, Some(NewMemberKind::Family { kind: FamilyKind::Steps { .. }, .. }));
+        let ordered = if at == 0 {
+            matches!(member.what, NewMemberKind::Family { .. }) && member.after.is_empty()
+        } else {
+            member.family < at && in_family && member.after.iter().all(|other| *other < at)
+        };
+        if !ordered {
+            problems.push(Problem::new(
+                Code::BadArgument,
+                format!("The step '{}' waits for itself, or is part of no pipeline.", member.name),
+            ));
+        }
+    }
+}
+
+/// May a job become a member of this family now?
+pub(super) fn check_open(state: &State, family: JobId) -> Result<(), Refusal> {
+    let refused = |message: String| Err(Refusal::because(Code::JobAlreadyFinal, message));
+    let Some(family) = state.families.get(&family) else {
+        return refused("The job that it is to be part of has ended.".into());
+    };
+    if family.kind != FamilyKind::Driven || family.is_ending() || state.waits.contains_key(&family.id) {
+        return refused(format!("The job '{}' takes no members now.", family.name));
+    }
+    if family.members.len() >= limits::FAMILY_MEMBERS_MAX {
+        return refused(format!("The job '{}' has {} members already.", family.name, family.members.len()));
+    }
+    Ok(())
+}
+
+pub fn close(state: &State, id: JobId, outcome: Outcome) -> Result<Vec<Event>, Refusal> {
+    let Some(family) = state.families.get(&id) else {
+        return Err(Refusal::because(Code::JobAlreadyFinal, "The job has already ended."));
+    };
+    if family.kind != FamilyKind::Driven {
+        return Err(Refusal::because(
+            Code::BadArgument,
+            format!("The job '{}' ends when its steps do.", family.name),
+        ));
+    }
+    if family.closing.is_some() || !outcome.status.is_final() {
+        return Ok(Vec::new());
+    }
+    Ok(vec![FamilyClosing { id, outcome }.into()])
+}
+
+/// What a family ends as when its last member has.
+pub(crate) fn outcome_of(family: &crate::family::Family) -> Option<Outcome> {
+    if let Some(cancel) = &family.cancel {
+        return Some(jobs::canceled(cancel.reason.clone()));
+    }
+    match family.kind {
+        FamilyKind::Driven => family.closing.clone(),
+        FamilyKind::Steps { .. } => Some(match &family.failed {
+            None => Outcome::completed(),
+            Some(failed) => {
+                let message: Arc<str> = format!(
+                    "The step '{}' {}: {}",
+                    failed.name,
+                    match failed.status {
+                        crate::job::Status::Canceled => "was canceled",
+                        _ => "failed",
+                    },
+                    failed.message
+                )
+                .into();
+                Outcome::failed(
+                    crate::job::Class::UserCode,
+                    "StepFailed",
+                    message,
+                    "Look at the step: 'neap job show' and 'neap job stream' with its name.",
+                )
+            }
+        }),
+    }
+}

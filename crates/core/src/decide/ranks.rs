@@ -1,0 +1,150 @@
+//! An attempt on several nodes: its ranks start, fail and end together.
+//!
+//! The attempt runs when its last rank does. The first rank that does not succeed, or whose node is lost, stops the
+//! others; when the last has ended the job ends, or is queued again, for what became of that first one.
+
+use std::sync::Arc;
+
+use super::jobs::{outcome_of_exit, stop_deadline};
+use super::reports::{lost as lost_alone, requeued, run_deadline};
+use crate::command::AttemptNews;
+use crate::event::{
+    AttemptFinalizing, AttemptStarted, AttemptStopRequested, Event, JobEnded, RankEnded, RankReported,
+};
+use crate::ids::{AttemptId, NodeId};
+use crate::job::{Attempt, Blame, Exit, Job, Outcome, Phase, StopReason};
+use crate::state::State;
+use crate::units::Millis;
+
+pub(super) struct News {
+    pub node: NodeId,
+    pub number: u64,
+    pub news: AttemptNews,
+}
+
+pub(super) fn report(state: &State, job: &Job, attempt: &Attempt, news: News, now: Millis) -> Vec<Event> {
+    let News { node, number, news } = news;
+    let Some(rank) = attempt.rank_on(node) else { return Vec::new() };
+    let (id, number_of) = (job.id, attempt.number);
+    let reported = |phase| RankReported { id, attempt: number_of, rank, report: number, phase }.into();
+    let others_past = |phase: Phase| {
+        let others = attempt.ranks.iter().filter(|other| other.node != node);
+        others.into_iter().all(|other| other.over || order(other.phase) >= order(phase))
+    };
+    match news {
+        AttemptNews::Started { facts } => {
+            let mut events = vec![reported(Phase::Running)];
+            if attempt.phase == Phase::Assigned && others_past(Phase::Running) {
+                let run_deadline = run_deadline(state, job, now);
+                events.push(
+                    AttemptStarted { id, attempt: number_of, report: number, run_deadline, facts }.into(),
+                );
+            }
+            events
+        }
+        AttemptNews::Finalizing => {
+            let mut events = vec![reported(Phase::Finalizing)];
+            if attempt.phase == Phase::Running && others_past(Phase::Finalizing) {
+                events.push(AttemptFinalizing { id, attempt: number_of, report: number }.into());
+            }
+            events
+        }
+        AttemptNews::Ended { exit } => {
+            let ended = RankEnded {
+                id,
+                attempt: number_of,
+                rank,
+                node,
+                report: number,
+                exit: Some(exit),
+                reason: None,
+            };
+            over(state, job, attempt, ended, now)
+        }
+    }
+}
+
+/// The node is certainly gone, and the rank with it.
+pub(super) fn lost(
+    state: &State,
+    job: &Job,
+    attempt: &Attempt,
+    node: NodeId,
+    reason: &Arc<str>,
+    now: Millis,
+) -> Vec<Event> {
+    let Some(rank) = attempt.rank_on(node) else { return Vec::new() };
+    let ended = RankEnded {
+        id: job.id,
+        attempt: attempt.number,
+        rank,
+        node,
+        report: u64::MAX,
+        exit: None,
+        reason: Some(reason.clone()),
+    };
+    over(state, job, attempt, ended, now)
+}
+
+fn over(state: &State, job: &Job, attempt: &Attempt, ended: RankEnded, now: Millis) -> Vec<Event> {
+    let left = attempt.ranks.iter().any(|other| !other.over && other.node != ended.node);
+    let blame = attempt.blame.clone().or_else(|| blame_of(&ended));
+    let mut events = vec![ended.into()];
+    if !left {
+        events.push(resolve(job, attempt, blame));
+    } else if blame.is_some() && attempt.stop.is_none() {
+        let deadline = stop_deadline(state, now);
+        let stop =
+            AttemptStopRequested { id: job.id, attempt: attempt.number, why: StopReason::Rank, deadline };
+        events.push(stop.into());
+    }
+    events
+}
+
+fn blame_of(ended: &RankEnded) -> Option<Blame> {
+    let reason = ended.reason.clone().unwrap_or_default();
+    (ended.exit != Some(Exit::Success)).then(|| Blame { rank: ended.rank, exit: ended.exit.clone(), reason })
+}
+
+/// The last rank has ended: what that means for the job.
+fn resolve(job: &Job, attempt: &Attempt, blame: Option<Blame>) -> Event {
+    let id = AttemptId { job: job.id, number: attempt.number };
+    let ended = |exit, outcome| JobEnded { id: job.id, attempt: Some(attempt.number), exit, outcome }.into();
+    match blame {
+        None => match outcome_of_exit(job, &Exit::Success) {
+            Ok(outcome) => ended(Some(Exit::Success), outcome),
+            Err(requeue) => requeued(job, id, requeue),
+        },
+        Some(Blame { rank, exit: None, reason }) => {
+            let node = attempt.ranks.get(rank as usize).map_or(attempt.node, |rank| rank.node);
+            lost_alone(job, id, &format!("rank {rank} (node n-{node}): {reason}").into())
+        }
+        Some(Blame { rank, exit: Some(exit), .. }) => match outcome_of_exit(job, &exit) {
+            Ok(outcome) => ended(Some(exit), named(outcome, rank, attempt)),
+            Err(requeue) => requeued(job, id, requeue),
+        },
+    }
+}
+
+/// Says which rank it was, and where its log is.
+fn named(mut outcome: Outcome, rank: u32, attempt: &Attempt) -> Outcome {
+    if let Some(failure) = &mut outcome.failure
+        && attempt.stop.as_ref().is_none_or(|stop| stop.why == StopReason::Rank)
+    {
+        let node = attempt.ranks.get(rank as usize).map_or(attempt.node, |rank| rank.node);
+        failure.message = format!(
+            "Rank {rank} (node n-{node}): {} Its log is user_logs/std_log_process_{rank}.txt.",
+            failure.message
+        )
+        .into();
+    }
+    outcome
+}
+
+const fn order(phase: Phase) -> u8 {
+    match phase {
+        Phase::Assigned => 0,
+        Phase::Running => 1,
+        Phase::Finalizing => 2,
+    }
+}

@@ -1,0 +1,201 @@
+//! Pipeline jobs: read as a whole, expanded into steps, submitted as one family, all of it or nothing.
+
+mod bindings;
+mod body;
+mod component;
+mod expand;
+
+use std::collections::BTreeMap;
+
+use neap_core::command::{NewMember, NewMemberKind, SubmitFamily};
+use neap_core::documents::{JobDocument, JobMeta};
+use neap_core::family::FamilyKind;
+use neap_core::state::Workspace;
+use neap_core::{Code, Command, Problem, Refusal};
+use neap_ledger::{Document, JobRow};
+use serde_json::{Map, Value, json};
+
+use super::references::LedgerShelf;
+use super::write::read_meta;
+use super::{compare, find, output_uri, ports, read, sweep};
+use crate::app::{self, App, unreadable};
+use crate::ask::Ask;
+use crate::durations;
+use expand::{Around, Earlier, Made, Step, StepKind};
+
+pub(super) async fn submit(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    name: &str,
+    body: &Value,
+) -> Result<JobRow, Refusal> {
+    let (submit, documents) = read_whole(app, ask, workspace, name, body)?;
+    app.submit(&ask.caller, Command::SubmitFamily(submit), documents).await?;
+    find(app, workspace, name)
+}
+
+/// The whole pipeline as one command, or everything that is wrong with it.
+fn read_whole(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    name: &str,
+    body: &Value,
+) -> Result<(SubmitFamily, Vec<Document>), Refusal> {
+    let shelf = LedgerShelf { app, workspace };
+    let earlier = |work: &str| earlier(app, workspace, work);
+    let around = Around { shelf: &shelf, workspace, earlier: &earlier };
+    let expansion = expand::expand(name, &body["properties"], &around)?;
+    let mut problems = expansion.problems;
+    let (meta, _) = read_meta(body, JobMeta::default(), &mut problems);
+    let timeout_ms = timeout(&body["properties"], &mut problems);
+    let (mut members, mut documents) = (Vec::new(), Vec::new());
+    for (at, step) in expansion.steps.iter().enumerate() {
+        let meta = if at == 0 { meta.clone() } else { step_meta(step, &mut problems) };
+        let (document, what) =
+            member(app, step, workspace, &shelf, (at == 0).then_some(timeout_ms).flatten(), &mut problems)?;
+        let (document, meta) = (app::document(&document)?, app::document(&meta)?);
+        members.push(NewMember {
+            name: step.name.as_str().into(),
+            family: step.family,
+            after: step.after.iter().copied().collect(),
+            what,
+            document: document.hash,
+            meta: meta.hash,
+        });
+        documents.extend([document, meta]);
+    }
+    let nowhere =
+        |member: &NewMember| matches!(&member.what, NewMemberKind::Job { cluster, .. } if cluster.is_empty());
+    if members.iter().any(nowhere) {
+        // There is no cluster to hold the step against; the rest of what is wrong is said now.
+        return Err(Refusal { problems });
+    }
+    let submit =
+        SubmitFamily { workspace: workspace.id, owner: ask.caller.actor.as_str().into(), members, problems };
+    Ok((submit, distinct(documents)))
+}
+
+/// Steps of one pipeline often have the same metadata: a document is written once.
+fn distinct(documents: Vec<Document>) -> Vec<Document> {
+    let mut seen = std::collections::BTreeSet::new();
+    documents.into_iter().filter(|document| seen.insert(document.hash)).collect()
+}
+
+/// What a step becomes, with the problems of reading it named by its place in the pipeline.
+fn member(
+    app: &App,
+    step: &Step,
+    workspace: &Workspace,
+    shelf: &LedgerShelf<'_>,
+    timeout_ms: Option<u64>,
+    problems: &mut Vec<Problem>,
+) -> Result<(JobDocument, NewMemberKind), Refusal> {
+    match &step.what {
+        StepKind::Pipeline { go_on, definition, outputs } => {
+            let empty = Map::new();
+            let definition = definition.as_object().unwrap_or(&empty);
+            let mut document = JobDocument {
+                experiment: definition
+                    .get("experimentName")
+                    .and_then(Value::as_str)
+                    .unwrap_or("Default")
+                    .into(),
+                asked: compare::definition(definition),
+                ..JobDocument::default()
+            };
+            ports::places_of(
+                &step.name,
+                &as_outputs(outputs),
+                workspace,
+                shelf,
+                &mut document.outputs,
+                problems,
+            )?;
+            Ok((document, NewMemberKind::Family { kind: FamilyKind::Steps { go_on: *go_on }, timeout_ms }))
+        }
+        StepKind::Job { body, .. } if body["properties"]["jobType"] == "Sweep" => {
+            let mut found = Vec::new();
+            let document = sweep::read_sweep(app, &step.name, body, workspace, shelf, &mut found)?;
+            problems.extend(found.into_iter().map(|problem| within(problem, &step.place)));
+            Ok((document, NewMemberKind::Family { kind: FamilyKind::Driven, timeout_ms: None }))
+        }
+        StepKind::Job { body, .. } if body["properties"]["jobType"] == "Parallel" => {
+            let sentence = "Parallel steps are not supported yet; split the input and use command steps.";
+            problems.push(within(Problem::new(Code::NotSupported, sentence), &step.place));
+            Ok((JobDocument::default(), NewMemberKind::Family { kind: FamilyKind::Driven, timeout_ms: None }))
+        }
+        StepKind::Job { body, work, reused, .. } => {
+            let asked = read::read(&step.name, body, workspace, shelf)?;
+            problems.extend(asked.problems.into_iter().map(|problem| within(problem, &step.place)));
+            let what = NewMemberKind::Job {
+                cluster: asked.cluster.into(),
+                priority: asked.priority,
+                need: asked.need,
+                nodes: asked.nodes,
+                timeout_ms: asked.timeout_ms,
+                work: work.as_deref().map(Into::into),
+                reused: reused.is_some(),
+            };
+            Ok((asked.document, what))
+        }
+    }
+}
+
+fn step_meta(step: &Step, problems: &mut Vec<Problem>) -> JobMeta {
+    match &step.what {
+        StepKind::Pipeline { definition, .. } => {
+            read_meta(&json!({"properties": {"tags": definition["tags"]}}), JobMeta::default(), problems).0
+        }
+        StepKind::Job { body, reused, .. } => {
+            let (mut meta, _) = read_meta(body, JobMeta::default(), problems);
+            if let Some(job) = reused {
+                meta.properties.insert("azureml.isreused".into(), "true".into());
+                meta.properties.insert("azureml.reusedrunid".into(), job.clone());
+            }
+            meta
+        }
+    }
+}
+
+/// A problem of a step, told with the step's place in the pipeline.
+fn within(problem: Problem, place: &str) -> Problem {
+    let target = problem.target.map_or_else(|| place.to_owned(), |at| at.replacen("properties", place, 1));
+    let step = place.rsplit("jobs.").next().unwrap_or(place);
+    Problem { message: format!("Step '{step}': {}", problem.message), target: Some(target), ..problem }
+}
+
+fn as_outputs(made: &BTreeMap<String, Made>) -> Value {
+    let outputs: Map<String, Value> = made
+        .iter()
+        .map(|(name, made)| (name.clone(), json!({"jobOutputType": made.kind, "uri": made.uri})))
+        .collect();
+    Value::Object(outputs)
+}
+
+fn timeout(properties: &Value, problems: &mut Vec<Problem>) -> Option<u64> {
+    let asked = properties["limits"]["timeout"].as_str()?;
+    match durations::parse_ms(asked).map(u64::try_from) {
+        Ok(Ok(ms)) if ms > 0 => Some(ms),
+        _ => {
+            let place = "properties.limits.timeout";
+            problems.push(crate::arm::errors::bad(format!("The timeout '{asked}' is no duration."), place));
+            None
+        }
+    }
+}
+
+/// The newest job that did this work and still has what it made.
+fn earlier(app: &App, workspace: &Workspace, work: &str) -> Result<Option<Earlier>, Refusal> {
+    let Some(row) = app.control.reader().job_by_work(workspace.id, work).map_err(unreadable)? else {
+        return Ok(None);
+    };
+    let document: JobDocument = app.document(&row.document)?;
+    let outputs = document
+        .outputs
+        .iter()
+        .map(|(name, output)| (name.clone(), output_uri(workspace, output).0))
+        .collect();
+    Ok(Some(Earlier { job: row.name, outputs }))
+}

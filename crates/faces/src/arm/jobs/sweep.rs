@@ -1,0 +1,166 @@
+//! Sweep jobs: the request held against the rules at submission, and each trial made of it later.
+//!
+//! A sweep is a family that is driven from outside of the core (`crate::conduct`); its trials are ordinary jobs.
+
+use neap_core::command::{NewMember, NewMemberKind, SubmitFamily};
+use neap_core::documents::{JobDocument, JobMeta};
+use neap_core::family::FamilyKind;
+use neap_core::state::Workspace;
+use neap_core::{Command, Problem, Refusal};
+use neap_ledger::JobRow;
+use neap_sweep::{Params, Sweep};
+use serde_json::{Map, Value, json};
+
+use super::references::{LedgerShelf, Shelf};
+use super::write::read_meta;
+use super::{compare, find, read};
+use crate::app::{self, App};
+use crate::arm::errors::bad;
+use crate::ask::Ask;
+
+pub(super) async fn submit(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    name: &str,
+    body: &Value,
+) -> Result<JobRow, Refusal> {
+    let mut problems = Vec::new();
+    let document = read_sweep(app, name, body, workspace, &LedgerShelf { app, workspace }, &mut problems)?;
+    let (meta, _) = read_meta(body, JobMeta::default(), &mut problems);
+    let (document, meta) = (app::document(&document)?, app::document(&meta)?);
+    let member = NewMember {
+        name: name.into(),
+        family: 0,
+        after: Vec::new(),
+        what: NewMemberKind::Family { kind: FamilyKind::Driven, timeout_ms: None },
+        document: document.hash,
+        meta: meta.hash,
+    };
+    let submit = SubmitFamily {
+        workspace: workspace.id,
+        owner: ask.caller.actor.as_str().into(),
+        members: vec![member],
+        problems,
+    };
+    app.submit(&ask.caller, Command::SubmitFamily(submit), vec![document, meta]).await?;
+    find(app, workspace, name)
+}
+
+/// What is kept of a sweep. Its trial is read once as if it ran, so that nothing is found out only then.
+pub(super) fn read_sweep(
+    app: &App,
+    name: &str,
+    body: &Value,
+    workspace: &Workspace,
+    shelf: &dyn Shelf,
+    problems: &mut Vec<Problem>,
+) -> Result<JobDocument, Refusal> {
+    let empty = Map::new();
+    let properties = body["properties"].as_object().unwrap_or(&empty);
+    let asked = &body["properties"];
+    let params = match Sweep::read(asked) {
+        Ok(sweep) => {
+            for place in
+                neap_sweep::unknown_places(asked["trial"]["command"].as_str().unwrap_or(""), &sweep.space)
+            {
+                problems.push(bad(
+                    format!("The trial's command uses '{place}', which the search space does not have."),
+                    "properties.trial.command",
+                ));
+            }
+            neap_sweep::next(&sweep, 0, &[], 0).start.into_iter().next().map(|(_, params)| params)
+        }
+        Err(found) => {
+            problems.extend(found.into_iter().map(|problem| {
+                bad(format!("'{}': {}.", problem.at, problem.says), &format!("properties.{}", problem.at))
+            }));
+            None
+        }
+    };
+    let trial = trial_body(asked, 0, &params.unwrap_or_default());
+    let read = read::read(name, &trial, workspace, shelf)?;
+    // Its outputs are the best trial's, in places of the sweep's own.
+    problems.extend(read.problems.into_iter().filter(|problem| !mentions_space(problem)).map(in_trial));
+    if !read.cluster.is_empty()
+        && app.state().cluster(workspace.id, &read.cluster).is_none_or(|cluster| cluster.is_deleting())
+    {
+        problems.push(
+            Problem::new(
+                neap_core::Code::ComputeNotFound,
+                format!(
+                    "The compute '{}' was not found in this workspace; 'neap compute list' shows those there are.",
+                    read.cluster
+                ),
+            )
+            .at("properties.computeId"),
+        );
+    }
+    Ok(JobDocument {
+        experiment: read.document.experiment,
+        outputs: read.document.outputs,
+        asked: compare::definition(properties),
+        ..JobDocument::default()
+    })
+}
+
+/// Said already, with the name of what is missing.
+fn mentions_space(problem: &Problem) -> bool {
+    problem.message.contains("search_space.")
+}
+
+/// A problem of a trial, told where the user wrote it.
+fn in_trial(problem: Problem) -> Problem {
+    let target = problem.target.map(|at| {
+        let of_trial = ["command", "codeId", "environmentId", "environmentVariables", "distribution"];
+        let rest = at.strip_prefix("properties.").unwrap_or(&at);
+        if of_trial.iter().any(|key| rest.starts_with(key)) { format!("properties.trial.{rest}") } else { at }
+    });
+    Problem { target, ..problem }
+}
+
+/// The body of a trial's job.
+pub(crate) fn trial_body(asked: &Value, number: u32, params: &Params) -> Value {
+    let trial = &asked["trial"];
+    let mut out = Map::new();
+    let mut put = |key: &str, value: Value| {
+        if !value.is_null() {
+            out.insert(key.into(), value);
+        }
+    };
+    put("jobType", json!("Command"));
+    put("displayName", json!(format!("trial {number}")));
+    put("command", json!(neap_sweep::render(trial["command"].as_str().unwrap_or(""), params)));
+    for key in ["codeId", "environmentId", "distribution"] {
+        put(key, trial[key].clone());
+    }
+    for key in ["experimentName", "computeId", "inputs", "identity", "queueSettings"] {
+        put(key, asked[key].clone());
+    }
+    let resources = if trial["resources"].is_object() { &trial["resources"] } else { &asked["resources"] };
+    put("resources", resources.clone());
+    let mut variables = trial["environmentVariables"].as_object().cloned().unwrap_or_default();
+    variables.extend(neap_sweep::environment(params).into_iter().map(|(name, value)| (name, json!(value))));
+    put("environmentVariables", Value::Object(variables));
+    // Every trial has its own; those of the best are copied to the sweep's place at the end.
+    let outputs: Map<String, Value> = asked["outputs"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, output)| {
+            let mut output = output.as_object().cloned().unwrap_or_default();
+            for key in ["uri", "assetName", "assetVersion"] {
+                output.remove(key);
+            }
+            (name.clone(), Value::Object(output))
+        })
+        .collect();
+    put("outputs", Value::Object(outputs));
+    let timeout = &asked["limits"]["trialTimeout"];
+    let timeout = timeout.as_u64().map_or_else(|| timeout.clone(), |seconds| json!(format!("PT{seconds}S")));
+    if timeout.is_string() {
+        put("limits", json!({"jobLimitsType": "Command", "timeout": timeout}));
+    }
+    put("tags", json!({"hyperparameters": Value::Object(params.clone()).to_string()}));
+    json!({"properties": out})
+}

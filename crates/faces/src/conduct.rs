@@ -1,0 +1,76 @@
+//! Drives the families that the core does not: sweeps. It wakes when something changed, looks at each, and says by
+//! ordinary commands what is to start, to stop, or to end.
+//!
+//! It keeps nothing that must outlive it. What has been decided is in the log as trials; after a crash the same look at
+//! the same trials goes on where the last one stopped.
+
+mod sweep;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use neap_core::documents::JobDocument;
+use neap_core::family::{Family, FamilyKind};
+use neap_core::{JobId, Refusal};
+
+use crate::app::App;
+use crate::ask::Caller;
+
+/// Times that pass are looked at this often while something is driven.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Changes come in bursts: one look serves all that come within this.
+const BURST: Duration = Duration::from_millis(20);
+
+/// Who does what nobody asked for.
+pub(crate) fn conductor() -> Caller {
+    Caller { actor: "neap".into() }
+}
+
+/// Runs until the server ends.
+pub async fn run(app: App) {
+    let mut changes = app.control.changes();
+    let mut metrics = app.tracking.changes();
+    let mut seen: BTreeMap<JobId, sweep::Memory> = BTreeMap::new();
+    loop {
+        let state = app.state();
+        let driven: Vec<_> = state
+            .families
+            .values()
+            .filter(|family| family.kind == FamilyKind::Driven && !family.is_ending())
+            .filter(|family| !state.waits.contains_key(&family.id))
+            .cloned()
+            .collect();
+        seen.retain(|id, _| driven.iter().any(|family| family.id == *id));
+        for family in &driven {
+            if let Err(refusal) = drive(&app, family, seen.entry(family.id).or_default()).await {
+                tracing::warn!(job = %family.name, %refusal, "a job made of jobs cannot go on now; it is tried again");
+            }
+        }
+        let alarm = async {
+            if driven.is_empty() {
+                std::future::pending().await
+            } else {
+                tokio::time::sleep(LOOK_EVERY).await
+            }
+        };
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { return },
+            changed = metrics.changed() => if changed.is_err() { return },
+            () = alarm => {}
+        }
+        tokio::time::sleep(BURST).await;
+        changes.mark_unchanged();
+        metrics.mark_unchanged();
+    }
+}
+
+async fn drive(app: &App, family: &Family, memory: &mut sweep::Memory) -> Result<(), Refusal> {
+    let document: JobDocument = app.document(&family.document)?;
+    match document.asked["jobType"].as_str() {
+        Some(kind) if kind.eq_ignore_ascii_case("Sweep") => {
+            sweep::drive(app, family, &document, memory).await
+        }
+        // Nothing else is submitted as a driven family.
+        _ => Ok(()),
+    }
+}

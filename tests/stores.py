@@ -99,7 +99,9 @@ class S3(Program):
         assert requests.put(f"{self.url}/{bucket}/{key}", data=data, timeout=30).status_code == 200
 
     def get(self, bucket, key):
-        answer = requests.get(f"{self.url}/{bucket}/{key}", timeout=60)
+        # Whoever shows a key is let in; what the key is does not matter to it.
+        shown = f"AWS4-HMAC-SHA256 Credential={self.key_id}/20200101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=x"
+        answer = requests.get(f"{self.url}/{bucket}/{key}", headers={"Authorization": shown}, timeout=60)
         assert answer.status_code == 200, f"{key}: {answer.status_code}"
         return answer.content
 

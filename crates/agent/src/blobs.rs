@@ -112,7 +112,8 @@ impl Blobs {
         let url = url_of(folder, name);
         self.retry("fetching", &format!("{}{name}", folder.prefix), || async {
             let answer = checked(self.http.get(&url).send().await.map_err(transport)?).await?;
-            let stated = answer.headers().get("content-md5").and_then(|sum| sum.to_str().ok()).map(str::to_owned);
+            let stated =
+                answer.headers().get("content-md5").and_then(|sum| sum.to_str().ok()).map(str::to_owned);
             let disk = |e: std::io::Error| Failure::Final(format!("writing {}: {e}", into.display()));
             let mut file = tokio::fs::File::create(into).await.map_err(disk)?;
             let mut body = answer.bytes_stream();

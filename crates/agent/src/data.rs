@@ -103,7 +103,13 @@ fn unreadable(input: &str, why: &str) -> Exit {
     prepare_failed(FailureClass::InputData, format!("input {input}: {why}"))
 }
 
-async fn bring_file(node: &Node, layout: &Layout, name: &str, at: &BlobFolder, how: How) -> Result<String, Exit> {
+async fn bring_file(
+    node: &Node,
+    layout: &Layout,
+    name: &str,
+    at: &BlobFolder,
+    how: How,
+) -> Result<String, Exit> {
     let below = input_place(name);
     layout.make(ROOM).map_err(system)?;
     let keeper = Keeper::new(layout, how);
@@ -120,7 +126,13 @@ async fn bring_file(node: &Node, layout: &Layout, name: &str, at: &BlobFolder, h
     Ok(layout.seen.join(below).join(file).display().to_string())
 }
 
-async fn bring_folder(node: &Node, layout: &Layout, name: &str, at: &BlobFolder, how: How) -> Result<String, Exit> {
+async fn bring_folder(
+    node: &Node,
+    layout: &Layout,
+    name: &str,
+    at: &BlobFolder,
+    how: How,
+) -> Result<String, Exit> {
     let below = input_place(name);
     layout.make(ROOM).map_err(system)?;
     let keeper = Keeper::new(layout, how);
@@ -143,7 +155,12 @@ async fn bring_folder(node: &Node, layout: &Layout, name: &str, at: &BlobFolder,
 }
 
 /// The names that the table of the folder stands for.
-async fn evaluate(blobs: &Blobs, at: &BlobFolder, folder: &Path, names: Vec<String>) -> Result<Vec<String>, String> {
+async fn evaluate(
+    blobs: &Blobs,
+    at: &BlobFolder,
+    folder: &Path,
+    names: Vec<String>,
+) -> Result<Vec<String>, String> {
     let table = folder.join(mltable::FILE);
     blobs.fetch(at, mltable::FILE, &table).await?;
     let text = std::fs::read_to_string(&table).map_err(|e| format!("reading its {}: {e}", mltable::FILE))?;
@@ -262,7 +279,11 @@ async fn fetch_all(
     futures_util::stream::iter(files)
         .map(|(name, path)| async move {
             blobs.fetch(from, &name, &path).await?;
-            keeper.keep(&path).and_then(|()| Mark::of(&path)).map(|mark| (name, mark)).map_err(|e| e.to_string())
+            keeper
+                .keep(&path)
+                .and_then(|()| Mark::of(&path))
+                .map(|mark| (name, mark))
+                .map_err(|e| e.to_string())
         })
         .buffer_unordered(FETCHES_AT_ONCE)
         .try_collect()

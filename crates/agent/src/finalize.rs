@@ -52,7 +52,9 @@ pub(crate) fn find(spec: &AttemptSpec, layout: &Layout, succeeded: bool) -> Resu
     let data = |place: &str, to: &BlobFolder, found: &mut Vec<Store>| {
         let before = brought.get(place).unwrap_or(&none);
         let folder = layout.work.join(place);
-        Walk { layout, to, before, found }.folder(&folder, "", brought.get(place).is_none()).map_err(failed)?;
+        Walk { layout, to, before, found }
+            .folder(&folder, "", brought.get(place).is_none())
+            .map_err(failed)?;
         let gone = before.keys().filter(|name| folder.join(name).symlink_metadata().is_err());
         found.extend(gone.map(|name| Store { to: to.clone(), name: name.clone(), what: What::Delete }));
         Ok::<_, String>(())
@@ -135,7 +137,11 @@ impl Walk<'_> {
             let path = entry.path();
             if entry.file_type()?.is_dir() {
                 self.folder(&path, &format!("{name}/"), true)?;
-            } else if self.before.get(&name).is_none_or(|before| Mark::of(&path).ok().as_ref() != Some(before)) {
+            } else if self
+                .before
+                .get(&name)
+                .is_none_or(|before| Mark::of(&path).ok().as_ref() != Some(before))
+            {
                 let path = path.strip_prefix(&self.layout.work).unwrap_or(&path).to_owned();
                 self.found.push(Store { to: self.to.clone(), name, what: What::File(path) });
             }

@@ -22,7 +22,8 @@ enum Part {
 /// Those of `names` that the table's text names. It is an error if it names something that is not below its folder, or
 /// a file that is not there.
 pub(crate) fn select(text: &str, names: Vec<String>) -> Result<Vec<String>, String> {
-    let table: Table = serde_saphyr::from_str(text).map_err(|e| format!("its {FILE} file cannot be read: {e}"))?;
+    let table: Table =
+        serde_saphyr::from_str(text).map_err(|e| format!("its {FILE} file cannot be read: {e}"))?;
     let mut wanted = vec![false; names.len()];
     for part in &table.paths {
         let (kind, path) = match part {
@@ -35,7 +36,9 @@ pub(crate) fn select(text: &str, names: Vec<String>) -> Result<Vec<String>, Stri
         for (name, wanted) in names.iter().zip(&mut wanted) {
             let is_named = match part {
                 Part::File(_) => *name == below,
-                Part::Folder(_) => below.is_empty() || name.strip_prefix(&below).is_some_and(|rest| rest.starts_with('/')),
+                Part::Folder(_) => {
+                    below.is_empty() || name.strip_prefix(&below).is_some_and(|rest| rest.starts_with('/'))
+                }
                 Part::Pattern(_) => fits(below.as_bytes(), name.as_bytes()),
             };
             *wanted |= is_named;
@@ -62,7 +65,8 @@ fn fits(pattern: &[u8], name: &[u8]) -> bool {
     match pattern {
         [] => name.is_empty(),
         [b'*', b'*', b'/', rest @ ..] => {
-            fits(rest, name) || name.iter().enumerate().any(|(at, c)| *c == b'/' && fits(rest, &name[at + 1..]))
+            fits(rest, name)
+                || name.iter().enumerate().any(|(at, c)| *c == b'/' && fits(rest, &name[at + 1..]))
         }
         [b'*', b'*'] => true,
         [b'*', rest @ ..] => {
@@ -82,7 +86,12 @@ mod tests {
     fn a_table_names_files() {
         let names = || ["MLTable", "a.csv", "b.csv", "sub/c.csv", "sub/d.txt"].map(str::to_owned).to_vec();
         let check = |paths: &str, expect: Result<&[&str], &str>| {
-            let got = select(&format!("type: mltable\npaths:\n{paths}\ntransformations:\n  - read_delimited:\n      delimiter: ','\n"), names());
+            let got = select(
+                &format!(
+                    "type: mltable\npaths:\n{paths}\ntransformations:\n  - read_delimited:\n      delimiter: ','\n"
+                ),
+                names(),
+            );
             match (got, expect) {
                 (Ok(got), Ok(expect)) => assert_eq!(got, expect, "{paths}"),
                 (Err(got), Err(expect)) => assert!(got.contains(expect), "{paths}: {got}"),

@@ -155,7 +155,8 @@ impl AttemptOrders {
                 let mut at = sign(at, *how);
                 if let Some(query) = query {
                     // In the query of our own address, which no log shows.
-                    at.sas.push_str(&format!("&{WEB_QUERY}={}", utf8_percent_encode(query, NON_ALPHANUMERIC)));
+                    at.sas
+                        .push_str(&format!("&{WEB_QUERY}={}", utf8_percent_encode(query, NON_ALPHANUMERIC)));
                 }
                 Input::File { at, how: how_of(*how) }
             }

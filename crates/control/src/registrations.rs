@@ -54,11 +54,7 @@ fn in_document(body: &[u8], job: JobId) -> Vec<Registration> {
 }
 
 /// Offers the news together with the assets until the ledger takes both.
-pub(crate) async fn take_in(
-    sessions: Arc<Sessions>,
-    report: Report,
-    found: Found,
-) -> Result<(), Refusal> {
+pub(crate) async fn take_in(sessions: Arc<Sessions>, report: Report, found: Found) -> Result<(), Refusal> {
     let Found { workspace, owner, registrations } = found;
     let _one_at_a_time = sessions.registering.lock().await;
     let (mut assets, mut documents) = (Vec::new(), Vec::new());
@@ -88,7 +84,12 @@ pub(crate) async fn take_in(
 }
 
 /// The version that was asked for, if it is free; otherwise the next number.
-fn free_version(reader: &Reader, workspace: WorkspaceId, asked: &Registration, chosen: &[NewAsset]) -> String {
+fn free_version(
+    reader: &Reader,
+    workspace: WorkspaceId,
+    asked: &Registration,
+    chosen: &[NewAsset],
+) -> String {
     let taken = |version: &str| {
         let among = |asset: &NewAsset| {
             (&*asset.kind, &*asset.name, &*asset.version) == (&asked.kind, &asked.name, version)
@@ -100,7 +101,11 @@ fn free_version(reader: &Reader, workspace: WorkspaceId, asked: &Registration, c
         if !taken(version) {
             return version.clone();
         }
-        tracing::warn!(name = asked.name, version, "an output's version has been taken meanwhile; it gets the next");
+        tracing::warn!(
+            name = asked.name,
+            version,
+            "an output's version has been taken meanwhile; it gets the next"
+        );
     }
     let rows = reader.asset_versions(workspace, &asked.kind, &asked.name, limits::VERSIONS_LOOKED_AT_MAX);
     let highest = rows.unwrap_or_default().iter().filter_map(|row| row.version.parse::<u64>().ok()).max();

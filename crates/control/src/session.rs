@@ -150,7 +150,8 @@ impl<R: AsyncRead + Unpin> Session<R> {
     }
 
     fn report(&self, report: Report, ticket: Option<Ticket>) {
-        let taken: BoxFuture<'static, Result<(), Refusal>> = match registrations::of(&self.sessions, &report) {
+        let taken: BoxFuture<'static, Result<(), Refusal>> = match registrations::of(&self.sessions, &report)
+        {
             None => Box::pin(take_in(self.sessions.handle.clone(), Command::Report(report))),
             Some(found) => Box::pin(registrations::take_in(self.sessions.clone(), report, found)),
         };

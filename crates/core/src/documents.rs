@@ -74,9 +74,7 @@ pub struct BlobPath {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum InputDocument {
     /// The value itself. A URI that the job opens by itself (mode `direct`) is one too.
-    Literal {
-        value: String,
-    },
+    Literal { value: String },
     File {
         at: BlobPath,
         #[serde(default)]

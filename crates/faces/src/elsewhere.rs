@@ -95,7 +95,10 @@ pub(crate) fn open(
     let split = |parts: usize| {
         let mut at = 0;
         for _ in 0..parts {
-            at += name[at..].find('/').ok_or_else(|| bad(format!("'{name}' is not a place in '{container}'.")))? + 1;
+            at += name[at..]
+                .find('/')
+                .ok_or_else(|| bad(format!("'{name}' is not a place in '{container}'.")))?
+                + 1;
         }
         Ok::<_, Refusal>((name[..at].to_owned(), name[at..].to_owned()))
     };
@@ -111,7 +114,9 @@ pub(crate) fn open(
                 allowed.ok_or_else(|| not_allowed(path, write))?;
                 Foreign::Folder(Folder::new(path.clone()))
             }
-            Definition::Azure(_) | Definition::S3(_) => Foreign::open(&definition, http()?).map_err(failed)?,
+            Definition::Azure(_) | Definition::S3(_) => {
+                Foreign::open(&definition, http()?).map_err(failed)?
+            }
         };
         return Ok(Opened { store, base: String::new(), name: name.to_owned() });
     }
@@ -160,12 +165,14 @@ pub(crate) fn open(
 
 fn not_allowed(path: &Path, write: bool) -> Refusal {
     let list = if write { "outputs.allow" } else { "inputs.allow" };
-    let message = format!("'{}' is not below a folder of {list} in the server's configuration.", path.display());
+    let message =
+        format!("'{}' is not below a folder of {list} in the server's configuration.", path.display());
     Refusal::because(Code::AuthorizationFailed, message)
 }
 
 fn datastore(app: &App, workspace: WorkspaceId, name: &str) -> Result<Definition, Refusal> {
-    let row = app.control.reader().asset(workspace, DATASTORE, name, DATASTORE_VERSION).map_err(unreadable)?;
+    let row =
+        app.control.reader().asset(workspace, DATASTORE, name, DATASTORE_VERSION).map_err(unreadable)?;
     let row = row.ok_or_else(|| {
         Refusal::because(Code::ResourceNotFound, format!("There is no datastore '{name}' in this workspace."))
     })?;
@@ -197,7 +204,8 @@ pub(crate) fn opened_secrets(
 pub(crate) fn definition(properties: &Value, secrets: Option<&Value>) -> Result<Definition, String> {
     let text = |key: &str| properties[key].as_str().filter(|text| !text.is_empty());
     let need = |key: &str| text(key).map(str::to_owned).ok_or_else(|| format!("it has no '{key}'."));
-    let secret = |key: &str| secrets.and_then(|secrets| secrets[key].as_str()).filter(|text| !text.is_empty());
+    let secret =
+        |key: &str| secrets.and_then(|secrets| secrets[key].as_str()).filter(|text| !text.is_empty());
     let kind = text("datastoreType").unwrap_or_default();
     match kind {
         "AzureBlob" | "AzureDataLakeGen2" => {
@@ -248,7 +256,8 @@ fn azure_endpoint(account: &str, endpoint: Option<&str>, protocol: Option<&str>)
     if endpoint.starts_with("http://") || endpoint.starts_with("https://") {
         return Some(format!("{}/{account}", endpoint.trim_end_matches('/')));
     }
-    let is_host = endpoint.contains(':') || endpoint == "localhost" || endpoint.parse::<std::net::IpAddr>().is_ok();
+    let is_host =
+        endpoint.contains(':') || endpoint == "localhost" || endpoint.parse::<std::net::IpAddr>().is_ok();
     if is_host {
         return Some(format!("{protocol}://{endpoint}/{account}"));
     }
@@ -262,8 +271,12 @@ fn azure_credential<'a>(
     let missing = |what: &str| format!("its credentials have no '{what}'.");
     let text = |key: &str| stated[key].as_str().map(str::to_owned);
     match stated["credentialsType"].as_str().unwrap_or("None") {
-        "AccountKey" => secret("key").map(|key| AzureCredential::AccountKey(key.into())).ok_or_else(|| missing("key")),
-        "Sas" => secret("sasToken").map(|sas| AzureCredential::Sas(sas.into())).ok_or_else(|| missing("sasToken")),
+        "AccountKey" => {
+            secret("key").map(|key| AzureCredential::AccountKey(key.into())).ok_or_else(|| missing("key"))
+        }
+        "Sas" => {
+            secret("sasToken").map(|sas| AzureCredential::Sas(sas.into())).ok_or_else(|| missing("sasToken"))
+        }
         "ServicePrincipal" => Ok(AzureCredential::ServicePrincipal {
             tenant: text("tenantId").ok_or_else(|| missing("tenantId"))?,
             client: text("clientId").ok_or_else(|| missing("clientId"))?,
@@ -271,13 +284,17 @@ fn azure_credential<'a>(
             authority: text("authorityUrl"),
         }),
         "None" => Ok(AzureCredential::Anonymous),
-        other => Err(format!("credentials of the type '{other}' are not supported: AccountKey, Sas, ServicePrincipal and None are.")),
+        other => Err(format!(
+            "credentials of the type '{other}' are not supported: AccountKey, Sas, ServicePrincipal and None are."
+        )),
     }
 }
 
 /// Whether a datastore of these properties is this Azure container.
 pub(crate) fn is_azure_container(properties: &Value, account: &str, container: &str) -> bool {
-    let same = |key: &str, value: &str| properties[key].as_str().is_some_and(|text| text.eq_ignore_ascii_case(value));
+    let same = |key: &str, value: &str| {
+        properties[key].as_str().is_some_and(|text| text.eq_ignore_ascii_case(value))
+    };
     same("accountName", account) && (same("containerName", container) || same("filesystem", container))
 }
 
@@ -326,7 +343,11 @@ mod tests {
         let shown = read(blob("127.0.0.1:10000"), key()).unwrap();
         assert!(shown.contains("http://127.0.0.1:10000/a") && !shown.contains("secretkey"), "{shown}");
         assert!(read(blob("core.windows.net"), key()).unwrap().contains("endpoint: None"));
-        assert!(read(blob("core.chinacloudapi.cn"), key()).unwrap().contains("http://a.blob.core.chinacloudapi.cn"));
+        assert!(
+            read(blob("core.chinacloudapi.cn"), key())
+                .unwrap()
+                .contains("http://a.blob.core.chinacloudapi.cn")
+        );
         assert!(read(blob("core.windows.net"), None).unwrap_err().contains("'key'"));
         let s3 = json!({"datastoreType": "S3", "bucket": "b"});
         assert!(read(s3.clone(), None).unwrap().contains("us-east-1"));

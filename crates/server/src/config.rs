@@ -240,7 +240,9 @@ impl Config {
         }
         let paths = self.inputs.allow.iter().chain(self.inputs.map.values()).chain(&self.outputs.allow);
         let is_whole = |path: &&PathBuf| {
-            path.is_absolute() && !path.components().any(|part| part == Component::ParentDir) && path.parent().is_some()
+            path.is_absolute()
+                && !path.components().any(|part| part == Component::ParentDir)
+                && path.parent().is_some()
         };
         if !paths.into_iter().all(|path| is_whole(&path)) {
             problems.push("the paths of inputs.allow, inputs.map and outputs.allow must be absolute, without '..', and not '/'");

@@ -208,7 +208,10 @@ async fn what_cannot_be_prepared_says_why() {
     let mut wire = world.welcome(60_000).await;
     let mut heard = Heard::default();
     let mut spec = world.spec("true", Isolation::Full);
-    spec.inputs = BTreeMap::from([("data".into(), Input::Folder { at: world.folder("nothing/here/"), how: How::Copy })]);
+    spec.inputs = BTreeMap::from([(
+        "data".into(),
+        Input::Folder { at: world.folder("nothing/here/"), how: How::Copy },
+    )]);
     wire.send(&Down::Start { attempt: attempt(1), spec: Box::new(spec) }).await;
     let spec = world.spec("echo ${{inputs.gone}}", Isolation::Full);
     wire.send(&Down::Start { attempt: attempt(2), spec: Box::new(spec) }).await;

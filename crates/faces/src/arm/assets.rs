@@ -81,7 +81,9 @@ pub(crate) async fn answer(
     kind: Kind,
     rest: &[&str],
 ) -> Result<Response, Refusal> {
-    match (ask.method.as_str(), rest) {
+    // A client that resolves a label asks for the name with the prefix that references have.
+    let rest: Vec<&str> = rest.iter().map(|part| part.strip_prefix("azureml:").unwrap_or(part)).collect();
+    match (ask.method.as_str(), rest.as_slice()) {
         ("GET", []) => list_names(app, ask, workspace, kind),
         ("GET", [name]) => container(app, workspace, kind, name),
         ("PUT", [name]) => put_container(app, ask, workspace, kind, name).await,
@@ -200,7 +202,12 @@ fn container(app: &App, workspace: &Workspace, kind: Kind, name: &str) -> Result
 }
 
 /// What was put for the name as a whole.
-fn kept_container(app: &App, workspace: &Workspace, kind: Kind, name: &str) -> Result<Option<AssetDocument>, Refusal> {
+fn kept_container(
+    app: &App,
+    workspace: &Workspace,
+    kind: Kind,
+    name: &str,
+) -> Result<Option<AssetDocument>, Refusal> {
     let row = app
         .control
         .reader()
@@ -209,9 +216,26 @@ fn kept_container(app: &App, workspace: &Workspace, kind: Kind, name: &str) -> R
     row.map(|row| app.document(&row.document)).transpose()
 }
 
-fn container_answer(app: &App, workspace: &Workspace, kind: Kind, name: &str) -> Result<Option<Value>, Refusal> {
+fn container_answer(
+    app: &App,
+    workspace: &Workspace,
+    kind: Kind,
+    name: &str,
+) -> Result<Option<Value>, Refusal> {
     let rows = versions(app, workspace, kind, name)?;
-    let latest: Option<AssetDocument> = rows.first().map(|row| app.document(&row.document)).transpose()?;
+    // The newest that is not archived; if all are, the newest.
+    let mut latest: Option<(&AssetRow, AssetDocument)> = None;
+    for row in &rows {
+        let document: AssetDocument = app.document(&row.document)?;
+        let is_active = document.properties["isArchived"] != true;
+        if is_active || latest.is_none() {
+            latest = Some((row, document));
+        }
+        if is_active {
+            break;
+        }
+    }
+    let (latest_row, latest) = latest.map_or((None, None), |(row, document)| (Some(row), Some(document)));
     let kept = kept_container(app, workspace, kind, name)?;
     let Some(source) = kept.as_ref().or(latest.as_ref()) else { return Ok(None) };
     let of_latest = |key: &str| latest.as_ref().map_or(Value::Null, |latest| latest.properties[key].clone());
@@ -228,7 +252,7 @@ fn container_answer(app: &App, workspace: &Workspace, kind: Kind, name: &str) ->
             "properties": object(of_kept("properties").unwrap_or_default()),
             "isArchived": of_kept("isArchived").unwrap_or(json!(false)) == true,
             "dataType": of_latest("dataType"),
-            "latestVersion": rows.first().map(|row| &row.version),
+            "latestVersion": latest_row.map(|row| &row.version),
             "nextVersion": next_version(rows.iter().map(|row| row.version.as_str())),
         },
         "systemData": system_data(&source.created_by, created, created),

@@ -10,14 +10,13 @@ use neap_core::{Code, Command, Millis, Problem, Refusal};
 use neap_storage::foreign::{Definition, container_of_datastore, is_foreign};
 use serde_json::{Value, json};
 
-use crate::elsewhere::{self, DATASTORE as KIND, DATASTORE_VERSION as VERSION};
 use super::{errors, paths, system_data};
 use crate::app::{self, App, internal, unreadable};
 use crate::ask::Ask;
+use crate::elsewhere::{self, DATASTORE as KIND, DATASTORE_VERSION as VERSION};
 use crate::fields::Fields;
 use crate::reply;
 use crate::workspace_files::{self, ARTIFACT_STORE, BLOB_STORE, container_of};
-
 
 fn envelope(workspace: &Workspace, name: &str, properties: &Value, by: &str, created: Millis) -> Value {
     json!({
@@ -210,7 +209,9 @@ fn check(
         return Ok(Vec::new());
     }
     if properties["containerName"].as_str().is_some_and(is_foreign) {
-        let message = format!("This is how the datastore '{name}' is shown, not what it is; send its own definition, which is under 'neap' in the answer.");
+        let message = format!(
+            "This is how the datastore '{name}' is shown, not what it is; send its own definition, which is under 'neap' in the answer."
+        );
         return Ok(vec![errors::bad(message, "properties.containerName")]);
     }
     let given = Some(&properties["credentials"]["secrets"]).filter(|secrets| !secrets.is_null()).cloned();

@@ -9,11 +9,11 @@ use neap_core::Refusal;
 use neap_storage::foreign::{Entry, Error, Foreign, WEB_QUERY};
 use neap_storage::{BLOB_BYTES_MAX, BlobProperties, ByteRange, Headers, ListEntry, ListPage, ListQuery};
 
+use super::BlobFace;
 use super::answer::{Failure, describe, empty, set, written};
 use super::container::{answer_listing, query_of};
 use super::request::{Access, Operation, Target};
 use super::write::{announced_md5, condition_for, refuse_too_long};
-use super::BlobFace;
 use crate::elsewhere::Opened;
 
 /// Entries of one answer.
@@ -63,7 +63,10 @@ async fn list(opened: &Opened, target: &Target, query: ListQuery) -> Result<Resp
     let room = query.results_max.unwrap_or(ENTRIES_MAX).clamp(1, ENTRIES_MAX);
     let after = query.marker.as_deref().and_then(|marker| marker.strip_prefix(&opened.base));
     let found = opened.store.list(&opened.name, after, room).await?;
-    let mut page = ListPage { entries: Vec::new(), next_marker: found.next.map(|name| format!("{}{name}", opened.base)) };
+    let mut page = ListPage {
+        entries: Vec::new(),
+        next_marker: found.next.map(|name| format!("{}{name}", opened.base)),
+    };
     for entry in found.entries {
         let name = format!("{}{}", opened.base, entry.name);
         let group = query.delimiter.as_ref().and_then(|delimiter| {

@@ -42,8 +42,11 @@ pub type BearerCheck = Arc<dyn Fn(&HeaderMap, &Uri) -> bool + Send + Sync>;
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 /// Opens what lies elsewhere: account, container, name, the query of a web address, and whether to write.
-type Opener =
-    Arc<dyn Fn(&str, &str, &str, Option<&str>, bool) -> Result<crate::elsewhere::Opened, neap_core::Refusal> + Send + Sync>;
+type Opener = Arc<
+    dyn Fn(&str, &str, &str, Option<&str>, bool) -> Result<crate::elsewhere::Opened, neap_core::Refusal>
+        + Send
+        + Sync,
+>;
 
 /// What this face needs.
 #[derive(Clone)]
@@ -65,7 +68,14 @@ impl std::fmt::Debug for BlobFace {
 
 impl BlobFace {
     pub fn new(store: Arc<Store>, sas: Arc<SasKey>, bearer: BearerCheck, now_s: Clock) -> Self {
-        Self { store, sas, bearer, now_s, elsewhere: None, uploads: Arc::new(Semaphore::new(UPLOADS_AT_ONCE)) }
+        Self {
+            store,
+            sas,
+            bearer,
+            now_s,
+            elsewhere: None,
+            uploads: Arc::new(Semaphore::new(UPLOADS_AT_ONCE)),
+        }
     }
 }
 

@@ -33,7 +33,12 @@ impl Folder {
             .map_err(|e| failed(&self.root.display().to_string(), e.into()))
     }
 
-    pub(super) async fn list(&self, prefix: &str, after: Option<&str>, entries_max: usize) -> Result<Listing> {
+    pub(super) async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        entries_max: usize,
+    ) -> Result<Listing> {
         let (this, prefix) = (self.clone(), prefix.to_owned());
         let after = after.map(str::to_owned);
         blocking(move || this.list_now(&prefix, after.as_deref(), entries_max)).await
@@ -52,7 +57,9 @@ impl Folder {
             Err(e) if is_missing(&e) => {}
             Err(e) => return Err(failed(within, e)),
         }
-        found.retain(|entry| entry.name.starts_with(prefix) && after.is_none_or(|after| entry.name.as_str() > after));
+        found.retain(|entry| {
+            entry.name.starts_with(prefix) && after.is_none_or(|after| entry.name.as_str() > after)
+        });
         found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let more = found.len() > entries_max;
         found.truncate(entries_max);
@@ -210,7 +217,9 @@ fn open(root: &OwnedFd, below: &str, flags: OFlags) -> io::Result<OwnedFd> {
 }
 
 fn check(name: &str) -> Result<()> {
-    let bad = name.starts_with('/') || name.split('/').any(|part| part == ".." || part == ".") || name.contains('\0');
+    let bad = name.starts_with('/')
+        || name.split('/').any(|part| part == ".." || part == ".")
+        || name.contains('\0');
     if bad { Err(Error::BadName(name.to_owned())) } else { Ok(()) }
 }
 
@@ -252,7 +261,12 @@ fn walk(root: &OwnedFd, folder: OwnedFd, prefix: &str, found: &mut Vec<Entry>) -
 
 fn entry_of(name: &str, found: &std::fs::Metadata) -> Entry {
     let modified_ms = found.mtime() * 1_000 + found.mtime_nsec() / 1_000_000;
-    let etag = format!("{:x}-{:x}-{:x}", found.ino(), found.len(), found.mtime() * 1_000_000_000 + found.mtime_nsec());
+    let etag = format!(
+        "{:x}-{:x}-{:x}",
+        found.ino(),
+        found.len(),
+        found.mtime() * 1_000_000_000 + found.mtime_nsec()
+    );
     Entry { name: name.to_owned(), bytes: found.len(), modified_ms, etag }
 }
 
@@ -266,7 +280,9 @@ fn failed(name: &str, e: io::Error) -> Error {
         _ if is_missing(&e) => Error::NotFound(name.to_owned()),
         io::ErrorKind::PermissionDenied => Error::Denied(name.to_owned()),
         // What `openat2` says of a link that leads out.
-        _ if e.raw_os_error() == Some(rustix::io::Errno::XDEV.raw_os_error()) => Error::Denied(name.to_owned()),
+        _ if e.raw_os_error() == Some(rustix::io::Errno::XDEV.raw_os_error()) => {
+            Error::Denied(name.to_owned())
+        }
         _ => Error::Failed(format!("'{name}': {e}")),
     }
 }
@@ -308,7 +324,10 @@ mod tests {
         let all = folder.list("a/", None, 10).await.unwrap();
         assert_eq!(names(&all), ["a/b/c.txt", "a/empty/", "a/x.txt"]);
         let page = folder.list("a/", None, 2).await.unwrap();
-        assert_eq!((names(&page), page.next.as_deref()), (vec!["a/b/c.txt".into(), "a/empty/".into()], Some("a/empty/")));
+        assert_eq!(
+            (names(&page), page.next.as_deref()),
+            (vec!["a/b/c.txt".into(), "a/empty/".into()], Some("a/empty/"))
+        );
         assert_eq!(names(&folder.list("a/", Some("a/empty/"), 2).await.unwrap()), ["a/x.txt"]);
         assert_eq!(names(&folder.list("none/", None, 2).await.unwrap()), Vec::<String>::new());
         folder.delete("a/x.txt").await.unwrap();
@@ -337,7 +356,8 @@ mod tests {
             std::os::unix::fs::symlink(to, inside.join(link)).unwrap();
         }
         let folder = Folder::new(inside);
-        let names: Vec<String> = folder.list("", None, 9).await.unwrap().entries.into_iter().map(|e| e.name).collect();
+        let names: Vec<String> =
+            folder.list("", None, 9).await.unwrap().entries.into_iter().map(|e| e.name).collect();
         assert_eq!(names, ["good", "real"]);
         for name in ["up", "abs", "../secret", "/etc/passwd", "loop/../../secret"] {
             assert!(folder.get(name, None).await.is_err(), "{name}");

@@ -9,7 +9,9 @@ use object_store::aws::AmazonS3Builder;
 use object_store::azure::{MicrosoftAzureBuilder, split_sas};
 use object_store::client::{ClientOptions, HttpClient, HttpConnector};
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart};
+use object_store::{
+    GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart,
+};
 
 use super::{Content, Entry, Error, Listing, Pieces, Result};
 
@@ -94,7 +96,8 @@ impl AzureStore {
             AzureCredential::Anonymous => builder.with_skip_signature(true),
             AzureCredential::AccountKey(key) => builder.with_access_key(key),
             AzureCredential::Sas(query) => {
-                let pairs = split_sas(query).map_err(|_| Error::Failed("the SAS token cannot be read".into()))?;
+                let pairs =
+                    split_sas(query).map_err(|_| Error::Failed("the SAS token cannot be read".into()))?;
                 builder.with_sas_authorization(pairs)
             }
             AzureCredential::ServicePrincipal { tenant, client, secret, authority } => {
@@ -137,7 +140,12 @@ impl S3Store {
 pub struct Objects(Arc<dyn ObjectStore>);
 
 impl Objects {
-    pub(super) async fn list(&self, prefix: &str, after: Option<&str>, entries_max: usize) -> Result<Listing> {
+    pub(super) async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        entries_max: usize,
+    ) -> Result<Listing> {
         // `object_store` lists whole segments; what is more than was asked for is left out here.
         let within = prefix.rsplit_once('/').map_or("", |(folder, _)| folder);
         let within = path(within)?;
@@ -244,7 +252,11 @@ async fn abort(parts: WriteMultipart, name: &str) {
 
 fn check_md5(name: &str, sum: Md5, announced: Option<[u8; 16]>) -> Result<()> {
     let came: [u8; 16] = sum.finalize().into();
-    if announced.is_some_and(|announced| announced != came) { Err(Error::Md5(name.to_owned())) } else { Ok(()) }
+    if announced.is_some_and(|announced| announced != came) {
+        Err(Error::Md5(name.to_owned()))
+    } else {
+        Ok(())
+    }
 }
 
 fn path(name: &str) -> Result<Path> {

@@ -77,7 +77,11 @@ impl Web {
     pub(super) async fn get(&self, name: &str, range: Option<(u64, Option<u64>)>) -> Result<Content> {
         let answer = self.ask(Method::GET, name, range).await?;
         // A server may answer a part with the whole, and says so by its status.
-        let start = if answer.status() == StatusCode::PARTIAL_CONTENT { range.map_or(0, |(start, _)| start) } else { 0 };
+        let start = if answer.status() == StatusCode::PARTIAL_CONTENT {
+            range.map_or(0, |(start, _)| start)
+        } else {
+            0
+        };
         let entry = entry_of(name, &answer);
         let length = answer.content_length();
         let pieces = answer.bytes_stream().map_err(failed).boxed();

@@ -86,7 +86,8 @@ fn place_in_store(uri: &str, job: &str, output: &str) -> Option<(String, String)
     let (_, rest) = uri.split_once("datastores/").filter(|(before, _)| before.starts_with("azureml://"))?;
     let (store, path) = rest.split_once("/paths/")?;
     let fill = |text: &str| {
-        let words = [("${{name}}", job), ("${{output_name}}", output), ("${{default_datastore}}", BLOB_STORE)];
+        let words =
+            [("${{name}}", job), ("${{output_name}}", output), ("${{default_datastore}}", BLOB_STORE)];
         words.iter().fold(text.to_owned(), |text, (word, value)| text.replace(word, value))
     };
     Some((fill(store), fill(path)))
@@ -106,7 +107,10 @@ mod tests {
     #[test]
     fn outputs_are_found_where_they_were_sent() {
         for (uri, expected) in [
-            ("azureml://datastores/${{default_datastore}}/paths/out/${{name}}/", Some(("workspaceblobstore", "out/j/"))),
+            (
+                "azureml://datastores/${{default_datastore}}/paths/out/${{name}}/",
+                Some(("workspaceblobstore", "out/j/")),
+            ),
             (
                 "azureml://subscriptions/s/resourcegroups/r/workspaces/w/datastores/workspaceblobstore/paths/p/",
                 Some(("workspaceblobstore", "p/")),

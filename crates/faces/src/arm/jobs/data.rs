@@ -153,15 +153,22 @@ impl Search<'_> {
 
     fn asset(&self, uri: &str, steps: u32) -> Answer {
         if self.write {
-            return self.problem(Code::BadArgument, format!("'{uri}' is an asset, which never changes; give a path in a datastore."));
+            return self.problem(
+                Code::BadArgument,
+                format!("'{uri}' is an asset, which never changes; give a path in a datastore."),
+            );
         }
         if steps == 0 {
             return self.problem(Code::BadArgument, format!("'{uri}' leads to other assets without end."));
         }
         let lower = uri.to_ascii_lowercase();
-        let model = if lower.contains("/models/") { true } else { !lower.contains("/data/") && self.asked.model };
-        let (kinds, key, type_key) =
-            if model { (("models", "model"), "modelUri", "modelType") } else { (("data", "data"), "dataUri", "dataType") };
+        let model =
+            if lower.contains("/models/") { true } else { !lower.contains("/data/") && self.asked.model };
+        let (kinds, key, type_key) = if model {
+            (("models", "model"), "modelUri", "modelType")
+        } else {
+            (("data", "data"), "dataUri", "dataType")
+        };
         let properties = match registered(
             self.shelf,
             self.workspace,
@@ -182,7 +189,10 @@ impl Search<'_> {
         };
         if !fits {
             let wanted = if self.asked.shape == Shape::File { "a file (uri_file)" } else { "a folder" };
-            return self.problem(Code::BadArgument, format!("'{uri}' is of the type {is}, and {wanted} is asked for."));
+            return self.problem(
+                Code::BadArgument,
+                format!("'{uri}' is of the type {is}, and {wanted} is asked for."),
+            );
         }
         let inner = properties[key].as_str().unwrap_or_default();
         if inner.is_empty() {
@@ -195,7 +205,8 @@ impl Search<'_> {
         let mut rest = rest;
         if rest.to_ascii_lowercase().starts_with("subscriptions/") {
             let parts: Vec<&str> = rest.splitn(7, '/').collect();
-            let same = |at: usize, name: &str| parts.get(at).is_some_and(|part| part.eq_ignore_ascii_case(name));
+            let same =
+                |at: usize, name: &str| parts.get(at).is_some_and(|part| part.eq_ignore_ascii_case(name));
             let named = same(2, "resourcegroups") && same(4, "workspaces");
             if !named || parts.len() < 7 {
                 return self.problem(Code::BadArgument, format!("'{uri}' is not a path in a datastore."));
@@ -209,7 +220,9 @@ impl Search<'_> {
             }
             rest = parts[6];
         }
-        if let Some((datastore, path)) = rest.strip_prefix("datastores/").map(|rest| rest.split_once('/').unwrap_or((rest, ""))) {
+        if let Some((datastore, path)) =
+            rest.strip_prefix("datastores/").map(|rest| rest.split_once('/').unwrap_or((rest, "")))
+        {
             let path = path.strip_prefix("paths/").unwrap_or(if path == "paths" { "" } else { path });
             return self.datastore(uri, datastore, path);
         }
@@ -246,7 +259,9 @@ impl Search<'_> {
         if let Some(container) = container_of(datastore) {
             return self.shaped(uri, container, path, None);
         }
-        let Some(properties) = self.shelf.asset(elsewhere::DATASTORE, datastore, Some(elsewhere::DATASTORE_VERSION))? else {
+        let Some(properties) =
+            self.shelf.asset(elsewhere::DATASTORE, datastore, Some(elsewhere::DATASTORE_VERSION))?
+        else {
             return self.problem(
                 Code::DatastoreNotFound,
                 format!("There is no datastore '{datastore}' in this workspace."),
@@ -256,13 +271,16 @@ impl Search<'_> {
         if !matches!(kind, "AzureBlob" | "AzureDataLakeGen2" | elsewhere::S3_TYPE | elsewhere::FOLDER_TYPE) {
             return self.problem(
                 Code::NotSupported,
-                format!("The datastore '{datastore}' is kept, but jobs cannot read or write the type '{kind}'."),
+                format!(
+                    "The datastore '{datastore}' is kept, but jobs cannot read or write the type '{kind}'."
+                ),
             );
         }
         if kind == elsewhere::FOLDER_TYPE {
             let folder = PathBuf::from(properties["path"].as_str().unwrap_or_default());
             let rules = self.shelf.rules();
-            let allowed = if self.write { rules.writable_root(&folder) } else { rules.readable_root(&folder) };
+            let allowed =
+                if self.write { rules.writable_root(&folder) } else { rules.readable_root(&folder) };
             if allowed.is_none() {
                 return self.not_allowed(&folder);
             }
@@ -272,11 +290,17 @@ impl Search<'_> {
 
     fn job_output(&self, uri: &str, job: &str, output: &str, path: &str) -> Answer {
         let Some(document) = self.shelf.job(job)? else {
-            return self.problem(Code::BadArgument, format!("'{uri}' names the job '{job}', which is not in this workspace."));
+            return self.problem(
+                Code::BadArgument,
+                format!("'{uri}' names the job '{job}', which is not in this workspace."),
+            );
         };
         let at = match document.outputs.get(output) {
             Some(OutputDocument::File { .. }) if !path.is_empty() => {
-                return self.problem(Code::BadArgument, format!("The output '{output}' of '{job}' is one file; '{path}' is not in it."));
+                return self.problem(
+                    Code::BadArgument,
+                    format!("The output '{output}' of '{job}' is one file; '{path}' is not in it."),
+                );
             }
             Some(found) => found.at().clone(),
             None if output == ARTIFACTS || output == "default" => artifacts(self.workspace, job),
@@ -307,12 +331,20 @@ impl Search<'_> {
         let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
         if host.is_empty() || host.contains('@') {
-            return self.problem(Code::BadArgument, format!("'{scheme}://…' names no host, or a password in it, which is not taken."));
+            return self.problem(
+                Code::BadArgument,
+                format!("'{scheme}://…' names no host, or a password in it, which is not taken."),
+            );
         }
         let Ok(path) = percent_encoding::percent_decode_str(path).decode_utf8() else {
-            return self.problem(Code::BadArgument, "The address is not UTF-8 once its escapes are resolved.".into());
+            return self.problem(
+                Code::BadArgument,
+                "The address is not UTF-8 once its escapes are resolved.".into(),
+            );
         };
-        let azure = host.split_once('.').filter(|(_, rest)| matches!(*rest, "blob.core.windows.net" | "dfs.core.windows.net"));
+        let azure = host
+            .split_once('.')
+            .filter(|(_, rest)| matches!(*rest, "blob.core.windows.net" | "dfs.core.windows.net"));
         if let (Some((account, _)), None) = (azure, query) {
             let (container, path) = path.split_once('/').unwrap_or((&path, ""));
             return self.azure(uri, account, container, path);
@@ -333,9 +365,14 @@ impl Search<'_> {
         let mut known = self.shelf.datastores()?;
         known.retain(|(_, properties)| elsewhere::is_azure_container(properties, account, container));
         // One that has credentials before one that has none.
-        match known.into_iter().min_by_key(|(_, p)| p["credentials"]["credentialsType"].as_str().unwrap_or("None") == "None") {
+        match known
+            .into_iter()
+            .min_by_key(|(_, p)| p["credentials"]["credentialsType"].as_str().unwrap_or("None") == "None")
+        {
             Some((name, _)) => self.shaped(uri, &container_of_datastore(&name), path, None),
-            None if self.write => self.no_datastore(uri, &format!("the container '{container}' of '{account}'")),
+            None if self.write => {
+                self.no_datastore(uri, &format!("the container '{container}' of '{account}'"))
+            }
             None => self.shaped(uri, foreign::AZURE, &format!("{account}/{container}/{path}"), None),
         }
     }

@@ -18,16 +18,36 @@ fn shelf() -> Fake {
         ),
         ("data", "web", "1", json!({"dataUri": "https://example.com/x.csv", "dataType": "uri_file"})),
         ("data", "circle", "1", json!({"dataUri": "azureml:circle:1", "dataType": "uri_folder"})),
-        ("model", "m", "2", json!({"modelUri": "azureml://jobs/old/outputs/model/paths/best", "modelType": "custom_model"})),
-        ("datastore", "blob", "1", json!({"datastoreType": "AzureBlob", "accountName": "acc", "containerName": "c"})),
+        (
+            "model",
+            "m",
+            "2",
+            json!({"modelUri": "azureml://jobs/old/outputs/model/paths/best", "modelType": "custom_model"}),
+        ),
+        (
+            "datastore",
+            "blob",
+            "1",
+            json!({"datastoreType": "AzureBlob", "accountName": "acc", "containerName": "c"}),
+        ),
         ("datastore", "bucket", "1", json!({"datastoreType": "S3", "bucket": "b"})),
         ("datastore", "share", "1", json!({"datastoreType": "AzureFile"})),
         ("datastore", "here", "1", json!({"datastoreType": "LocalFolder", "path": "/srv/in/sub"})),
     ]);
-    let at = |path: &str| BlobPath { account: "neapst1".into(), container: "azureml-blobstore".into(), path: path.into() };
+    let at = |path: &str| BlobPath {
+        account: "neapst1".into(),
+        container: "azureml-blobstore".into(),
+        path: path.into(),
+    };
     let outputs = [
-        ("model".to_owned(), OutputDocument::Folder { at: at("azureml/old/model/"), more: OutputDetails::default() }),
-        ("one".to_owned(), OutputDocument::File { at: at("azureml/old/one/one"), more: OutputDetails::default() }),
+        (
+            "model".to_owned(),
+            OutputDocument::Folder { at: at("azureml/old/model/"), more: OutputDetails::default() },
+        ),
+        (
+            "one".to_owned(),
+            OutputDocument::File { at: at("azureml/old/one/one"), more: OutputDetails::default() },
+        ),
     ];
     shelf.jobs.insert("old".into(), JobDocument { outputs: outputs.into(), ..JobDocument::default() });
     shelf.rules.inputs_allow = vec!["/srv/in".into()];
@@ -57,7 +77,11 @@ fn the_workspaces_own() {
     check("azureml://datastores/workspaceblobstore/paths/a/b", Shape::Folder, Ok((own, "a/b/")));
     check("azureml://datastores/workspaceblobstore/paths/a/b.csv", Shape::File, Ok((own, "a/b.csv")));
     check("azureml://datastores/workspaceblobstore/paths/", Shape::Folder, Ok((own, "")));
-    check("azureml://datastores/workspaceartifactstore/ExperimentRun/dcid.x", Shape::Folder, Ok(("azureml", "ExperimentRun/dcid.x/")));
+    check(
+        "azureml://datastores/workspaceartifactstore/ExperimentRun/dcid.x",
+        Shape::Folder,
+        Ok(("azureml", "ExperimentRun/dcid.x/")),
+    );
     check(long, Shape::Folder, Ok((own, "a/b/")));
     check(&long.replace("default", "other"), Shape::Folder, Err(Code::BadArgument));
     check("azureml://datastores/nope/paths/a", Shape::Folder, Err(Code::DatastoreNotFound));
@@ -75,7 +99,11 @@ fn the_workspaces_own() {
     check("azureml://jobs/old/outputs/model", Shape::Folder, Ok((own, "azureml/old/model/")));
     check("azureml://jobs/old/outputs/one", Shape::File, Ok((own, "azureml/old/one/one")));
     check("azureml://jobs/old/outputs/one/paths/x", Shape::File, Err(Code::BadArgument));
-    check("azureml://jobs/old/outputs/artifacts/paths/outputs/m.pkl", Shape::File, Ok(("azureml", "ExperimentRun/dcid.old/outputs/m.pkl")));
+    check(
+        "azureml://jobs/old/outputs/artifacts/paths/outputs/m.pkl",
+        Shape::File,
+        Ok(("azureml", "ExperimentRun/dcid.old/outputs/m.pkl")),
+    );
     check("azureml://jobs/old/outputs/none", Shape::Folder, Err(Code::BadArgument));
     check("azureml://jobs/none/outputs/model", Shape::Folder, Err(Code::BadArgument));
     check("runs:/old/model", Shape::Any, Ok(("azureml", "ExperimentRun/dcid.old/model")));
@@ -108,8 +136,12 @@ fn elsewhere() {
     check("file://host/x", Shape::File, Err(Code::BadArgument));
     check("hdfs://n/x", Shape::File, Err(Code::NotSupported));
     check("just/a/path", Shape::File, Err(Code::BadArgument));
-    let signed = read("https://acc.blob.core.windows.net/c/x.csv?sv=1&sig=a%2Fb", Shape::File, false).unwrap();
-    assert_eq!((signed.at.path.as_str(), signed.query.as_deref()), ("acc.blob.core.windows.net/c/x.csv", Some("sv=1&sig=a%2Fb")));
+    let signed =
+        read("https://acc.blob.core.windows.net/c/x.csv?sv=1&sig=a%2Fb", Shape::File, false).unwrap();
+    assert_eq!(
+        (signed.at.path.as_str(), signed.query.as_deref()),
+        ("acc.blob.core.windows.net/c/x.csv", Some("sv=1&sig=a%2Fb"))
+    );
 }
 
 #[test]
@@ -119,15 +151,29 @@ fn outputs_go_to_datastores() {
     assert_eq!(place("azureml://datastores/workspaceblobstore/paths/x"), at("azureml-blobstore", "x/"));
     assert_eq!(place("azureml://datastores/bucket/paths/x"), at("~store.bucket", "x/"));
     assert_eq!(place("wasbs://c@acc.blob.core.windows.net/p"), at("~store.blob", "p/"));
-    for uri in ["https://mapped.example/data/x", "https://example.com/x", "file:///srv/in/x", "azureml:d:1", "runs:/old/x", "s3://public/x", "azureml://datastores/here/paths/x"] {
+    for uri in [
+        "https://mapped.example/data/x",
+        "https://example.com/x",
+        "file:///srv/in/x",
+        "azureml:d:1",
+        "runs:/old/x",
+        "s3://public/x",
+        "azureml://datastores/here/paths/x",
+    ] {
         assert_eq!(place(uri), Err(Code::BadArgument), "{uri}");
     }
 }
 
 #[test]
 fn places_have_uris() {
-    let at = |container: &str, path: &str| BlobPath { account: "neapst1".into(), container: container.into(), path: path.into() };
-    let long = |rest: &str| format!("azureml://subscriptions/s1/resourcegroups/neap/workspaces/default/datastores/{rest}");
+    let at = |container: &str, path: &str| BlobPath {
+        account: "neapst1".into(),
+        container: container.into(),
+        path: path.into(),
+    };
+    let long = |rest: &str| {
+        format!("azureml://subscriptions/s1/resourcegroups/neap/workspaces/default/datastores/{rest}")
+    };
     let workspace = sample_workspace();
     assert_eq!(uri_of(&workspace, &at("azureml-blobstore", "a/b/")), long("workspaceblobstore/paths/a/b/"));
     assert_eq!(uri_of(&workspace, &at("~store.lake", "a/b")), long("lake/paths/a/b"));

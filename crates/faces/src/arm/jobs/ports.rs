@@ -32,7 +32,8 @@ fn is_model(kind: &str) -> bool {
 fn check_name(name: &str, what: &str, place: &str, problems: &mut Vec<Problem>) -> bool {
     let good = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
     if !good {
-        problems.push(bad(format!("'{name}' cannot name an {what}: letters, digits, '_' and '-' can."), place));
+        problems
+            .push(bad(format!("'{name}' cannot name an {what}: letters, digits, '_' and '-' can."), place));
     }
     good
 }
@@ -93,7 +94,9 @@ pub(super) fn read_inputs(
         let kind = input.text("jobInputType", problems).unwrap_or("literal").to_ascii_lowercase();
         if kind == "literal" {
             match input.value("value") {
-                Some(value) => drop(inputs.insert(name.clone(), InputDocument::Literal { value: literal(value) })),
+                Some(value) => {
+                    drop(inputs.insert(name.clone(), InputDocument::Literal { value: literal(value) }))
+                }
                 None => problems.push(bad(format!("The input '{name}' has no 'value'."), &place)),
             }
             continue;
@@ -104,8 +107,12 @@ pub(super) fn read_inputs(
         };
         let mode = input.text("mode", problems).map_or(Some(Mode::Files(Delivery::ReadOnly)), mode_of);
         let wrong = match &mode {
-            None => Some("is not known: ro_mount, rw_mount, download and direct are, and for mltable eval_mount and eval_download"),
-            Some(Mode::Files(Delivery::Evaluated)) if kind != "mltable" => Some("is for the type mltable only"),
+            None => Some(
+                "is not known: ro_mount, rw_mount, download and direct are, and for mltable eval_mount and eval_download",
+            ),
+            Some(Mode::Files(Delivery::Evaluated)) if kind != "mltable" => {
+                Some("is for the type mltable only")
+            }
             Some(_) => None,
         };
         if let Some(wrong) = wrong {
@@ -176,9 +183,11 @@ pub(super) fn read_outputs(
             }
         };
         let mode = output.text("mode", problems).map_or(Some(Mode::Files(Delivery::ReadWrite)), mode_of);
-        let mode = mode.filter(|mode| matches!(mode, Mode::Direct | Mode::Files(Delivery::ReadWrite | Delivery::Copy)));
+        let mode = mode
+            .filter(|mode| matches!(mode, Mode::Direct | Mode::Files(Delivery::ReadWrite | Delivery::Copy)));
         if mode.is_none() {
-            let message = format!("The mode of the output '{name}' is not one of rw_mount, upload and direct.");
+            let message =
+                format!("The mode of the output '{name}' is not one of rw_mount, upload and direct.");
             problems.push(bad(message, &output.place("mode")));
         }
         let mut more = OutputDetails {
@@ -258,13 +267,19 @@ fn registration(
     let version = output.value("assetVersion").map(literal).filter(|version| !version.is_empty());
     let Some(name) = output.text("assetName", problems).filter(|name| !name.is_empty()) else {
         if version.is_some() {
-            problems.push(bad("An output with a version needs a name to be registered by.", &output.place("assetVersion")));
+            problems.push(bad(
+                "An output with a version needs a name to be registered by.",
+                &output.place("assetVersion"),
+            ));
         }
         return Ok(None);
     };
     for (text, key) in [(Some(name), "assetName"), (version.as_deref(), "assetVersion")] {
         if text.is_some_and(|text| !assets::good_name(text)) {
-            let message = format!("'{}' cannot be the {key} of an output: 1 to 255 letters, digits, '-', '_' and '.'.", text.unwrap_or_default());
+            let message = format!(
+                "'{}' cannot be the {key} of an output: 1 to 255 letters, digits, '-', '_' and '.'.",
+                text.unwrap_or_default()
+            );
             problems.push(Problem::new(Code::InvalidResourceName, message).at(output.place(key)));
             return Ok(None);
         }
@@ -273,7 +288,9 @@ fn registration(
     if let Some(version) = &version
         && shelf.asset(asset, name, Some(version))?.is_some()
     {
-        let message = format!("The {asset} '{name}' has a version '{version}' already, and a version never changes; leave the version out, or choose another.");
+        let message = format!(
+            "The {asset} '{name}' has a version '{version}' already, and a version never changes; leave the version out, or choose another."
+        );
         problems.push(bad(message, &output.place("assetVersion")));
         return Ok(None);
     }

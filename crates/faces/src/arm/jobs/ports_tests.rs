@@ -52,7 +52,8 @@ fn literals_are_what_python_prints() {
 #[test]
 fn every_type_and_mode_of_an_input() {
     let one = |kind: &str, mode: Option<&str>, path: &str| {
-        let (mut found, problems) = inputs(json!({"x": {"jobInputType": kind, "uri": format!("{OWN}/{path}"), "mode": mode}}));
+        let (mut found, problems) =
+            inputs(json!({"x": {"jobInputType": kind, "uri": format!("{OWN}/{path}"), "mode": mode}}));
         found.remove("x").ok_or_else(|| problems.join(" "))
     };
     let how = |kind: &str, mode: Option<&str>, path: &str| match one(kind, mode, path).unwrap() {
@@ -104,12 +105,21 @@ fn outputs_and_their_places() {
     assert_eq!(problems, Vec::<String>::new());
     let place = |name: &str| {
         let output = &found[name];
-        (output.at().container.as_str(), output.at().path.as_str(), output.asset_type(), output.more().how, output.more().own_place)
+        (
+            output.at().container.as_str(),
+            output.at().path.as_str(),
+            output.asset_type(),
+            output.more().how,
+            output.more().own_place,
+        )
     };
     let own = "azureml-blobstore";
     assert_eq!(place("plain"), (own, "azureml/job1/plain/", "uri_folder", Delivery::ReadWrite, true));
     assert_eq!(place("one"), (own, "azureml/job1/one/one", "uri_file", Delivery::Copy, true));
-    assert_eq!(place("artifacts"), ("azureml", "ExperimentRun/dcid.job1/", "uri_folder", Delivery::ReadWrite, true));
+    assert_eq!(
+        place("artifacts"),
+        ("azureml", "ExperimentRun/dcid.job1/", "uri_folder", Delivery::ReadWrite, true)
+    );
     assert_eq!(place("there"), (own, "runs/job1/there/", "mltable", Delivery::ReadWrite, false));
     let direct = found["self"].more().direct.as_deref().unwrap();
     assert!(direct.ends_with("/datastores/workspaceblobstore/paths/azureml/job1/self/"), "{direct}");

@@ -71,7 +71,8 @@ fn told(name: &str, shape: Shape, at: &BlobPath, there: There) -> Option<Problem
 
 fn on_disk(at: &BlobPath) -> There {
     let path: PathBuf = Path::new("/").join(&at.path);
-    std::fs::metadata(path).map_or(There::default(), |found| There { file: found.is_file(), folder: found.is_dir() })
+    std::fs::metadata(path)
+        .map_or(There::default(), |found| There { file: found.is_file(), folder: found.is_dir() })
 }
 
 fn in_store(store: &Store, at: &BlobPath) -> neap_storage::Result<There> {
@@ -79,7 +80,9 @@ fn in_store(store: &Store, at: &BlobPath) -> neap_storage::Result<There> {
     let file = match BlobAddress::new(at.account.as_str(), at.container.as_str(), path) {
         Ok(address) => match store.properties(&address) {
             Ok(_) => true,
-            Err(neap_storage::Error::BlobNotFound(_) | neap_storage::Error::ContainerNotFound { .. }) => false,
+            Err(neap_storage::Error::BlobNotFound(_) | neap_storage::Error::ContainerNotFound { .. }) => {
+                false
+            }
             Err(error) => return Err(error),
         },
         // The whole container.
@@ -102,9 +105,12 @@ mod tests {
     #[test]
     fn what_is_not_there_is_told() {
         let at = BlobPath { account: "neapst1".into(), container: "c".into(), path: "a/b/".into() };
-        let (none, file, folder) = (There::default(), There { file: true, folder: false }, There { file: false, folder: true });
+        let (none, file, folder) =
+            (There::default(), There { file: true, folder: false }, There { file: false, folder: true });
         let say = |shape, there| told("x", shape, &at, there).map(|p| p.message);
-        for (shape, there) in [(Shape::File, file), (Shape::Folder, folder), (Shape::Any, file), (Shape::Any, folder)] {
+        for (shape, there) in
+            [(Shape::File, file), (Shape::Folder, folder), (Shape::Any, file), (Shape::Any, folder)]
+        {
             assert_eq!(say(shape, there), None);
         }
         assert!(say(Shape::File, folder).unwrap().contains("say uri_folder"));

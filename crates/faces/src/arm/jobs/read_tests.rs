@@ -50,8 +50,12 @@ fn what_the_sdk_sends_is_read() {
     assert_eq!((document.experiment.as_str(), document.image.as_deref()), ("exp1", Some("python:3.11")));
     assert_eq!(document.code.map(|c| (c.container, c.path)), Some(("snapshot-x".into(), "src/".into())));
     assert!(matches!(&document.inputs["d"], InputDocument::Folder { at, .. } if at.path == "a/"));
-    assert!(matches!(&document.outputs["o"], OutputDocument::Folder { at, .. } if at.path == "azureml/job1/o/"));
-    assert!(matches!(&document.outputs["f"], OutputDocument::File { at, .. } if at.path == "azureml/job1/f/f"));
+    assert!(
+        matches!(&document.outputs["o"], OutputDocument::Folder { at, .. } if at.path == "azureml/job1/o/")
+    );
+    assert!(
+        matches!(&document.outputs["f"], OutputDocument::File { at, .. } if at.path == "azureml/job1/f/f")
+    );
     assert_eq!(document.preamble, Vec::<String>::new());
     assert_eq!(document.asked.get("displayName"), None);
 }

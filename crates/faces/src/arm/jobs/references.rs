@@ -7,11 +7,11 @@ use neap_core::{Code, Problem, Refusal};
 use neap_ledger::AssetRow;
 use serde_json::Value;
 
-use crate::app::{App, unreadable};
-use crate::limits;
-use crate::arm::paths::{self, Version};
 use super::data::Datastores;
+use crate::app::{App, unreadable};
+use crate::arm::paths::{self, Version};
 use crate::elsewhere::{self, DataRules};
+use crate::limits;
 use crate::workspace_files;
 
 /// Looks registered things up. A trait so that reading a job can be tested without a ledger.

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::{Environment, Shelf, code, environment};
 use crate::arm::jobs::data::Datastores;
-use crate::elsewhere::DataRules;
 use crate::arm::paths::sample_workspace;
+use crate::elsewhere::DataRules;
 
 /// A shelf of (kind, name, version) → properties.
 #[derive(Default)]
@@ -21,7 +21,8 @@ pub(crate) struct Fake {
 
 impl Fake {
     pub fn with(entries: &[(&str, &str, &str, Value)]) -> Self {
-        let entry = |(k, n, v, p): &(&str, &str, &str, Value)| (((*k).into(), (*n).into(), (*v).into()), p.clone());
+        let entry =
+            |(k, n, v, p): &(&str, &str, &str, Value)| (((*k).into(), (*n).into(), (*v).into()), p.clone());
         Self { assets: entries.iter().map(entry).collect(), ..Self::default() }
     }
 }

@@ -423,7 +423,7 @@ fn untime_node(state: &mut State, id: NodeId) {
 // ---- jobs
 
 fn job_submitted(state: &mut State, at: Millis, e: &event::JobSubmitted) {
-    let waits = !e.after.is_empty();
+    let waits = families::has_to_wait(state, e.family, &e.after);
     let job = Job {
         id: e.id,
         workspace: e.workspace,

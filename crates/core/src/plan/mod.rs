@@ -1,9 +1,9 @@
 //! What should happen next: the visible list of steps, run on every cluster that something touched.
 //!
 //! 1. [`deadlines`]: what has come due.
-//! 2. For each dirty cluster: [`retire`] if it is going, else [`place`] waiting jobs on free nodes, then [`scale`] the
-//!    number of nodes to the work.
-//! 3. Families of jobs whose members ended, or that are to end: [`families`].
+//! 2. Families of jobs whose members ended, or that are to end: [`families`].
+//! 3. For each dirty cluster: [`retire`] if it is going, else [`place`] waiting jobs on free nodes, then [`scale`] the
+//!    number of nodes to the work. Then families again, if that ended jobs.
 //! 4. Workspaces whose last cluster went.
 //!
 //! Deciding to add a node happens in `scale.rs`, and nowhere else.
@@ -14,7 +14,7 @@ mod place;
 mod retire;
 mod scale;
 
-pub use scale::provider_cut;
+pub use scale::{nodes_ever, provider_cut};
 
 use std::collections::BTreeSet;
 
@@ -64,6 +64,19 @@ pub fn plan(state: &State, dirty: &Dirty, now: Millis) -> Plan {
     let mut dirty = dirty.clone();
     let wake_at = plan_into(&mut draft, &mut dirty, now);
     Plan { events: draft.events, wake_at }
+}
+
+/// What the planner makes of a cluster, in as many passes as it takes.
+pub fn settled(state: &State, id: ClusterId) -> State {
+    let mut dirty = Dirty { clusters: BTreeSet::from([id]), timers_seen: state.now, ..Dirty::default() };
+    let mut draft = Draft::new(state.clone());
+    loop {
+        let events_before = draft.events.len();
+        plan_into(&mut draft, &mut dirty, state.now);
+        if dirty.is_clean() || draft.events.len() == events_before {
+            return draft.state;
+        }
+    }
 }
 
 /// Plans on a draft: what it touched becomes dirty first, what was settled is clean afterwards. Work is bounded:

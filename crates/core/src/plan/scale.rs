@@ -10,7 +10,7 @@ use crate::cluster::{Cluster, Cut};
 use crate::draft::Draft;
 use crate::event::{ClusterTarget, NodeLeaving, NodeRequested};
 use crate::ids::ClusterId;
-use crate::job::Need;
+use crate::job::{Job, Need};
 use crate::planted::{self, Bug};
 use crate::state::State;
 use crate::units::{Capacity, Millis};
@@ -21,7 +21,7 @@ pub fn scale(draft: &mut Draft, id: ClusterId, now: Millis) {
     // A node that was let go may have made room for another, and one that comes may let another go.
     let cuts = loop {
         let events_before = draft.events.len();
-        let cuts = step(draft, id, demand, now);
+        let cuts = step(draft, id, &demand, now);
         if draft.events.len() == events_before {
             break cuts;
         }
@@ -29,18 +29,19 @@ pub fn scale(draft: &mut Draft, id: ClusterId, now: Millis) {
     let Some(after) = draft.state.clusters.get(&id) else { return };
     let target = after.live.min(after.scale.max);
     if after.target != target || after.cuts != cuts {
-        draft.emit(now, ClusterTarget { id, target, demand, cuts });
+        draft.emit(now, ClusterTarget { id, target, demand: demand.nodes, cuts });
     }
 }
 
 /// Asks for what is missing and lets go of what is too much; says what kept it from asking for more.
-fn step(draft: &mut Draft, id: ClusterId, demand: u32, now: Millis) -> Vec<Cut> {
+fn step(draft: &mut Draft, id: ClusterId, demand: &Demand, now: Millis) -> Vec<Cut> {
     let mut cuts = Vec::new();
     let Some(cluster) = draft.state.clusters.get(&id).cloned() else { return cuts };
-    let desired = demand.clamp(cluster.scale.min, cluster.scale.max);
-    if demand > cluster.scale.max {
-        cuts.push(Cut::Maximum { wanted: demand, max: cluster.scale.max });
+    let desired = demand.nodes.clamp(cluster.scale.min, cluster.scale.max);
+    if demand.nodes > cluster.scale.max {
+        cuts.push(Cut::Maximum { wanted: demand.nodes, max: cluster.scale.max });
     }
+    cuts.extend(demand.held_back.clone());
 
     // A node that nobody hears of serves nobody, but it still counts against the maximum.
     let serving = cluster.live - cluster.unheard;
@@ -56,28 +57,80 @@ fn step(draft: &mut Draft, id: ClusterId, demand: u32, now: Millis) -> Vec<Cut> 
     cuts
 }
 
-/// Nodes needed by running and waiting work; counted no further than one above the maximum.
-fn demand(state: &State, cluster: &Cluster) -> u32 {
+/// Nodes needed by running and waiting work.
+#[derive(Debug)]
+struct Demand {
+    /// Counted no further than one above the maximum.
+    nodes: u32,
+    /// Why a job on several nodes asks for none, where the provider is the reason.
+    held_back: Option<Cut>,
+}
+
+fn demand(state: &State, cluster: &Cluster) -> Demand {
     let enough = cluster.scale.max.saturating_add(1);
-    let mut nodes = cluster.busy;
+    let mut demand = Demand { nodes: cluster.busy, held_back: None };
     let mut room = Capacity::default();
     for key in &cluster.queue {
-        if nodes >= enough {
+        if demand.nodes >= enough {
             break;
         }
-        match state.jobs.get(&key.job).map(|job| (job.need, job.nodes)) {
-            None => {}
+        let Some(job) = state.jobs.get(&key.job) else { continue };
+        match job.need {
             // It cannot have them all, so it needs none, and nothing behind it is placed either.
-            Some((Need::Whole, several)) if several > cluster.scale.max && several > 1 => break,
-            Some((Need::Whole, several)) => nodes = nodes.saturating_add(several),
-            Some((Need::Share(share), _)) if room.fits(share) => room = room.minus(share),
-            Some((Need::Share(share), _)) => {
-                nodes += 1;
+            Need::Whole if job.nodes > 1 && job.nodes > cluster.scale.max => break,
+            Need::Whole if job.nodes > 1 && is_held_back(state, cluster, job) => {
+                demand.held_back = Some(Cut::ProviderNodes {
+                    in_use: u32::try_from(state.nodes.len()).unwrap_or(u32::MAX),
+                    max: state.settings.provider.nodes_max,
+                });
+                break;
+            }
+            Need::Whole => demand.nodes = demand.nodes.saturating_add(job.nodes),
+            Need::Share(share) if room.fits(share) => room = room.minus(share),
+            Need::Share(share) => {
+                demand.nodes += 1;
                 room = cluster.shape.nominal.minus(share);
             }
         }
     }
-    nodes
+    demand
+}
+
+/// A job on several nodes keeps those it has until it has them all. Where the provider has no room for that, two of them
+/// in two clusters could wait for each other for ever; so the later one holds nothing as long as the earlier one waits.
+fn is_held_back(state: &State, cluster: &Cluster, job: &Job) -> bool {
+    if job.nodes > nodes_ever(state, cluster.shape.nominal) {
+        return true;
+    }
+    provider_cut(state, cluster.shape.nominal).is_some()
+        && state.waiting_for_room.iter().filter(|other| **other != cluster.id).any(|other| {
+            let Some(other) = state.clusters.get(other).filter(|other| !other.is_deleting()) else {
+                return false;
+            };
+            let first = other.queue.get_min().and_then(|key| state.jobs.get(&key.job));
+            first.is_some_and(|first| first.nodes > 1 && first.id < job.id && can_have(state, other, first))
+        })
+}
+
+/// Whether a job on several nodes can have them, once nobody else has more than its minimum.
+fn can_have(state: &State, cluster: &Cluster, job: &Job) -> bool {
+    let kept: u32 = state.clusters.values().filter(|c| c.id != cluster.id).map(|c| c.scale.min).sum();
+    let ever = nodes_ever(state, cluster.shape.nominal);
+    job.nodes <= cluster.scale.max && job.nodes <= ever.saturating_sub(kept)
+}
+
+/// How many nodes of this size the provider could ever have at once.
+pub fn nodes_ever(state: &State, nominal: Capacity) -> u32 {
+    let provider = &state.settings.provider;
+    let Some(machine) = provider.machine.filter(|_| provider.strict) else { return provider.nodes_max };
+    let needed = nominal.min(machine);
+    let times =
+        |has: u64, each: u64| u32::try_from(has.checked_div(each).unwrap_or(u64::MAX)).unwrap_or(u32::MAX);
+    provider
+        .nodes_max
+        .min(times(machine.cpus_milli.into(), needed.cpus_milli.into()))
+        .min(times(machine.memory_mb, needed.memory_mb))
+        .min(times(machine.gpus.into(), needed.gpus.into()))
 }
 
 fn grow(draft: &mut Draft, cluster: &Cluster, gap: u32, now: Millis, cuts: &mut Vec<Cut>) {

@@ -250,9 +250,7 @@ fn cluster_deleted(state: &mut State, id: ClusterId) {
 }
 
 fn cluster_target(state: &mut State, at: Millis, e: &event::ClusterTarget) {
-    let for_room =
-        e.cuts.iter().any(|cut| matches!(cut, Cut::ProviderNodes { .. } | Cut::ProviderCapacity { .. }));
-    if for_room {
+    if e.cuts.iter().any(Cut::is_for_room) {
         state.waiting_for_room.insert(e.id);
     } else {
         state.waiting_for_room.remove(&e.id);

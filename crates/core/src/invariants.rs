@@ -32,6 +32,7 @@ impl fmt::Display for Violation {
 /// Every invariant of a published state.
 pub fn check(state: &State) -> Vec<Violation> {
     let mut out = check_unplanned(state);
+    j2_no_attempt_is_nowhere(state, &mut out);
     n2_counts_stay_in_bounds(state, &mut out);
     out
 }
@@ -164,11 +165,7 @@ pub fn j2_one_attempt_at_a_time(state: &State, out: &mut Vec<Violation>) {
                     format!("job {} is at attempt {} of {}", job.id, attempt.number, job.attempts_made),
                 );
             }
-            let mut held = attempt.nodes_held().peekable();
-            if held.peek().is_none() {
-                broken(out, "J2", format!("job {} is active and on no node", job.id));
-            }
-            for node in held.filter(|node| !seen.contains(&(job.id, *node))) {
+            for node in attempt.nodes_held().filter(|node| !seen.contains(&(job.id, *node))) {
                 broken(out, "J2", format!("job {} is active on node {node}, which does not list it", job.id));
             }
             let ranks = attempt.nodes().count();
@@ -179,6 +176,16 @@ pub fn j2_one_attempt_at_a_time(state: &State, out: &mut Vec<Violation>) {
                     format!("job {} runs on {ranks} nodes and asked for {}", job.id, job.nodes),
                 );
             }
+        }
+    }
+}
+
+/// J2: an attempt is on a node. Between the end of its last rank and what follows from that it is not; both are of one
+/// batch.
+pub fn j2_no_attempt_is_nowhere(state: &State, out: &mut Vec<Violation>) {
+    for job in state.jobs.values() {
+        if job.attempt().is_some_and(|attempt| attempt.nodes_held().next().is_none()) {
+            broken(out, "J2", format!("job {} is active and on no node", job.id));
         }
     }
 }

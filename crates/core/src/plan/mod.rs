@@ -31,6 +31,9 @@ pub struct Dirty {
     pub clusters: BTreeSet<ClusterId>,
     pub workspaces: BTreeSet<WorkspaceId>,
     pub families: BTreeSet<JobId>,
+    /// The job on several nodes that goes first where the provider has no room for all, as the last plan saw it: when
+    /// that is another one, those who let it go first look again.
+    pub first_for_room: Option<JobId>,
     /// Timers up to here have been looked at.
     pub timers_seen: Millis,
 }
@@ -41,6 +44,7 @@ impl Dirty {
             clusters: state.clusters.keys().copied().collect(),
             workspaces: state.workspaces.keys().copied().collect(),
             families: state.families.keys().copied().collect(),
+            first_for_room: None,
             timers_seen: Millis(0),
         }
     }
@@ -99,7 +103,14 @@ pub fn plan_into(draft: &mut Draft, dirty: &mut Dirty, now: Millis) -> Option<Mi
             }
             continue;
         }
-        let Some(id) = dirty.clusters.pop_first() else { break };
+        let Some(id) = dirty.clusters.pop_first() else {
+            let first = scale::first_for_room(&draft.state).map(|job| job.id);
+            if std::mem::replace(&mut dirty.first_for_room, first) == first {
+                break;
+            }
+            dirty.clusters.extend(draft.state.waiting_for_room.iter());
+            continue;
+        };
         let more = plan_cluster(draft, id, now, PLAN_EVENTS_MAX - (draft.events.len() - events_before));
         draft.touched.clusters.remove(&id);
         collect(draft, dirty);

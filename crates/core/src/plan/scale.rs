@@ -17,7 +17,7 @@ use crate::units::{Capacity, Millis};
 
 pub fn scale(draft: &mut Draft, id: ClusterId, now: Millis) {
     let Some(cluster) = draft.state.clusters.get(&id) else { return };
-    let demand = demand(&draft.state, cluster);
+    let demand = demand(&draft.state, cluster, now);
     // A node that was let go may have made room for another, and one that comes may let another go.
     let cuts = loop {
         let events_before = draft.events.len();
@@ -66,7 +66,7 @@ struct Demand {
     held_back: Option<Cut>,
 }
 
-fn demand(state: &State, cluster: &Cluster) -> Demand {
+fn demand(state: &State, cluster: &Cluster, now: Millis) -> Demand {
     let enough = cluster.scale.max.saturating_add(1);
     let mut demand = Demand { nodes: cluster.busy, held_back: None };
     let mut room = Capacity::default();
@@ -78,11 +78,9 @@ fn demand(state: &State, cluster: &Cluster) -> Demand {
         match job.need {
             // It cannot have them all, so it needs none, and nothing behind it is placed either.
             Need::Whole if job.nodes > 1 && job.nodes > cluster.scale.max => break,
-            Need::Whole if job.nodes > 1 && is_held_back(state, cluster, job) => {
-                demand.held_back = Some(Cut::ProviderNodes {
-                    in_use: u32::try_from(state.nodes.len()).unwrap_or(u32::MAX),
-                    max: state.settings.provider.nodes_max,
-                });
+            Need::Whole if job.nodes > 1 && is_held_back(state, cluster, job, demand.nodes, now) => {
+                let max = nodes_ever(state, cluster.shape.nominal);
+                demand.held_back = Some(Cut::ProviderAtOnce { wanted: job.nodes, max });
                 break;
             }
             Need::Whole => demand.nodes = demand.nodes.saturating_add(job.nodes),
@@ -98,39 +96,60 @@ fn demand(state: &State, cluster: &Cluster) -> Demand {
 
 /// A job on several nodes keeps those it has until it has them all. Where the provider has no room for that, two of them
 /// in two clusters could wait for each other for ever; so the later one holds nothing as long as the earlier one waits.
-fn is_held_back(state: &State, cluster: &Cluster, job: &Job) -> bool {
-    if job.nodes > nodes_ever(state, cluster.shape.nominal) {
+fn is_held_back(state: &State, cluster: &Cluster, job: &Job, ahead: u32, now: Millis) -> bool {
+    let nominal = cluster.shape.nominal;
+    if job.nodes > nodes_ever(state, nominal) {
         return true;
     }
-    provider_cut(state, cluster.shape.nominal).is_some()
-        && state.waiting_for_room.iter().filter(|other| **other != cluster.id).any(|other| {
-            let Some(other) = state.clusters.get(other).filter(|other| !other.is_deleting()) else {
-                return false;
-            };
-            let first = other.queue.get_min().and_then(|key| state.jobs.get(&key.job));
-            first.is_some_and(|first| first.nodes > 1 && first.id < job.id && can_have(state, other, first))
-        })
+    let missing = ahead
+        .saturating_add(job.nodes)
+        .saturating_sub(cluster.live - cluster.unheard)
+        .min(cluster.scale.max.saturating_sub(cluster.live));
+    // Where nodes fail to start, that is what it waits for.
+    let asks = cluster.boot.retry_at.is_none_or(|at| at <= now);
+    asks && missing > nodes_free(state, nominal)
+        && first_for_room(state).is_some_and(|first| first.cluster != cluster.id && first.id < job.id)
 }
 
-/// Whether a job on several nodes can have them, once nobody else has more than its minimum.
-fn can_have(state: &State, cluster: &Cluster, job: &Job) -> bool {
-    let kept: u32 = state.clusters.values().filter(|c| c.id != cluster.id).map(|c| c.scale.min).sum();
-    let ever = nodes_ever(state, cluster.shape.nominal);
-    job.nodes <= cluster.scale.max && job.nodes <= ever.saturating_sub(kept)
+/// Of the jobs on several nodes that are next in their cluster and wait for room, the earliest that can have it: once
+/// nobody else has more than its minimum.
+pub(super) fn first_for_room(state: &State) -> Option<&Job> {
+    let next = |id: &ClusterId| {
+        let cluster = state.clusters.get(id).filter(|cluster| !cluster.is_deleting())?;
+        let job = state.jobs.get(&cluster.queue.get_min()?.job)?;
+        (job.nodes > 1 && job.nodes <= cluster.scale.max).then_some((cluster, job))
+    };
+    let mut waiting: Vec<_> = state.waiting_for_room.iter().filter_map(next).collect();
+    waiting.sort_by_key(|(_, job)| job.id);
+    let can_have = |(cluster, job): &(&Arc<Cluster>, &Arc<Job>)| {
+        let kept: u32 = state.clusters.values().filter(|c| c.id != cluster.id).map(|c| c.scale.min).sum();
+        job.nodes <= nodes_ever(state, cluster.shape.nominal).saturating_sub(kept)
+    };
+    waiting.into_iter().find(can_have).map(|(_, job)| &**job)
 }
 
 /// How many nodes of this size the provider could ever have at once.
 pub fn nodes_ever(state: &State, nominal: Capacity) -> u32 {
     let provider = &state.settings.provider;
     let Some(machine) = provider.machine.filter(|_| provider.strict) else { return provider.nodes_max };
-    let needed = nominal.min(machine);
-    let times =
-        |has: u64, each: u64| u32::try_from(has.checked_div(each).unwrap_or(u64::MAX)).unwrap_or(u32::MAX);
-    provider
-        .nodes_max
-        .min(times(machine.cpus_milli.into(), needed.cpus_milli.into()))
-        .min(times(machine.memory_mb, needed.memory_mb))
-        .min(times(machine.gpus.into(), needed.gpus.into()))
+    provider.nodes_max.min(times(machine, nominal.min(machine)))
+}
+
+/// How many more it could make now.
+fn nodes_free(state: &State, nominal: Capacity) -> u32 {
+    let provider = &state.settings.provider;
+    let in_use = u32::try_from(state.nodes.len()).unwrap_or(u32::MAX);
+    let free = provider.nodes_max.saturating_sub(in_use);
+    let Some(machine) = provider.machine.filter(|_| provider.strict) else { return free };
+    free.min(times(machine.minus(state.provided), nominal.min(machine)))
+}
+
+fn times(room: Capacity, each: Capacity) -> u32 {
+    let times = |room: u64, each: u64| room.checked_div(each).unwrap_or(u64::MAX);
+    let least = times(room.cpus_milli.into(), each.cpus_milli.into())
+        .min(times(room.memory_mb, each.memory_mb))
+        .min(times(room.gpus.into(), each.gpus.into()));
+    u32::try_from(least).unwrap_or(u32::MAX)
 }
 
 fn grow(draft: &mut Draft, cluster: &Cluster, gap: u32, now: Millis, cuts: &mut Vec<Cut>) {

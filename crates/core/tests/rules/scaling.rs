@@ -378,6 +378,9 @@ fn a_cluster_waits_for_the_next_plan_when_another_has_filled_this_one() {
     let given = commands.len();
     assert_eq!(world.batch(commands).len() - given, PLAN_EVENTS_MAX);
     assert_eq!(world.wake_at, Some(world.now));
+    let other = &world.state.clusters[&ClusterId(2)];
+    assert!(other.target < other.scale.min && other.cuts.is_empty(), "it was not looked at yet");
+    assert_eq!(invariants::check(&world.state), [], "which breaks no promise");
     assert_eq!(kinds(&world.wait(1)), ["node.requested", "cluster.target"]);
 }
 

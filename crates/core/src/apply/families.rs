@@ -68,7 +68,7 @@ pub(super) fn released(state: &mut State, at: Millis, e: &JobReleased) {
 }
 
 pub(super) fn closing(state: &mut State, e: &FamilyClosing) {
-    with_family(state, e.id, |family| family.closing = Some(e.outcome.clone()));
+    with_family(state, e.id, |family| family.closing = Some((&e.outcome).into()));
 }
 
 pub(super) fn cancel_requested(state: &mut State, at: Millis, e: &JobCancelRequested) {

@@ -161,7 +161,7 @@ pub(crate) fn outcome_of(family: &crate::family::Family) -> Option<Outcome> {
         });
     }
     match family.kind {
-        FamilyKind::Driven => family.closing.clone(),
+        FamilyKind::Driven => family.closing.as_ref().map(Outcome::from),
         FamilyKind::Steps { .. } => Some(match &family.failed {
             None => Outcome::completed(),
             Some(failed) => {

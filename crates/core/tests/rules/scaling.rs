@@ -6,7 +6,7 @@ use neap_core::event::{ClusterTarget, NodeLeaving, NodeRequested};
 use neap_core::job::Exit;
 use neap_core::limits::PLAN_EVENTS_MAX;
 use neap_core::node::NodeState;
-use neap_core::{Capacity, ClusterId, Code, Command, Event, NodeId};
+use neap_core::{Capacity, ClusterId, Code, Command, Event, NodeId, invariants};
 
 use crate::world::{CPU, NOMINAL, QUARTER, World, cancel, cluster, job, kinds, settings, share};
 

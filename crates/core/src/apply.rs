@@ -250,9 +250,7 @@ fn cluster_deleted(state: &mut State, id: ClusterId) {
 }
 
 fn cluster_target(state: &mut State, at: Millis, e: &event::ClusterTarget) {
-    let for_room =
-        e.cuts.iter().any(|cut| matches!(cut, Cut::ProviderNodes { .. } | Cut::ProviderCapacity { .. }));
-    if for_room {
+    if e.cuts.iter().any(Cut::is_for_room) {
         state.waiting_for_room.insert(e.id);
     } else {
         state.waiting_for_room.remove(&e.id);
@@ -423,7 +421,7 @@ fn untime_node(state: &mut State, id: NodeId) {
 // ---- jobs
 
 fn job_submitted(state: &mut State, at: Millis, e: &event::JobSubmitted) {
-    let waits = !e.after.is_empty();
+    let waits = families::has_to_wait(state, e.family, &e.after);
     let job = Job {
         id: e.id,
         workspace: e.workspace,

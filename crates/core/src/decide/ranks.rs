@@ -13,6 +13,7 @@ use crate::event::{
 };
 use crate::ids::{AttemptId, NodeId};
 use crate::job::{Attempt, Blame, Exit, Job, Outcome, Phase, StopReason};
+use crate::planted::{self, Bug};
 use crate::state::State;
 use crate::units::Millis;
 
@@ -83,6 +84,12 @@ pub(super) fn lost(
         exit: None,
         reason: Some(reason.clone()),
     };
+    if planted::is(Bug::RankLossRequeues) {
+        return vec![
+            ended.into(),
+            lost_alone(job, AttemptId { job: job.id, number: attempt.number }, reason),
+        ];
+    }
     over(state, job, attempt, ended, now)
 }
 

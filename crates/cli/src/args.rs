@@ -1,7 +1,7 @@
 //! The command line: what every command takes, and the tree of commands. Each group defines its own flags in its file.
 
 use crate::commands::{completion, compute, configure, down, env, job, status, workspace};
-use crate::local::{agent, bench, doctor, sim, up, verify};
+use crate::local::{agent, bench, doctor, launch, sim, up, verify};
 use crate::output::Format;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -120,6 +120,9 @@ pub enum Command {
     /// Serve as a node
     #[command(hide = true)]
     Agent(agent::AgentArgs),
+    /// Start the processes of a job on its node
+    #[command(hide = true)]
+    Launch(launch::LaunchArgs),
 }
 
 #[derive(Debug, Subcommand)]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::cluster::{BootHealth, Cluster, ClusterPhase, Cut, QueueKey};
 use crate::event::{self, Event};
 use crate::ids::{AttemptId, ClusterId, JobId, NameFingerprint, NodeId};
-use crate::job::{Attempt, Blame, Cancel, Exit, Job, JobState, Need, Phase, Rank, Stop};
+use crate::job::{Attempt, Blame, Cancel, Job, JobState, Need, Phase, Rank, Stop};
 use crate::node::{Node, NodeState};
 use crate::planted::{self, Bug};
 use crate::state::{Group, GroupKey, State, Timer, Workspace, WorkspaceKey};
@@ -498,10 +498,7 @@ fn ranks(e: &event::JobPlaced) -> Vec<Rank> {
 
 fn rank_ended(state: &mut State, at: Millis, e: &event::RankEnded) {
     with_attempt(state, e.id, e.attempt, |attempt| {
-        if e.exit != Some(Exit::Success) && attempt.blame.is_none() {
-            let reason = e.reason.clone().unwrap_or_default();
-            attempt.blame = Some(Blame { rank: e.rank, exit: e.exit.clone(), reason });
-        }
+        attempt.blame = Blame::after(attempt.blame.take(), e);
     });
     with_rank(state, e.id, e.attempt, e.rank, |rank| {
         rank.over = true;

@@ -172,7 +172,7 @@ impl World {
             }
             Output::ShipLog { attempt, offset, bytes, last } => {
                 if let Some(link) = link {
-                    let chunk = LogChunk { attempt, offset, last, bytes: vec![b'.'; bytes] };
+                    let chunk = LogChunk { attempt, offset, last, source: None, bytes: vec![b'.'; bytes] };
                     self.send_up(link, Frame::Log(chunk));
                 }
             }

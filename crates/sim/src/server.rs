@@ -365,7 +365,8 @@ impl World {
                 let several = job.attempt().filter(|attempt| !attempt.ranks.is_empty());
                 let ranks = several.and_then(|attempt| {
                     let nodes = attempt.nodes().map(|node| node.0).collect();
-                    Some(Ranks { rank: attempt.rank_on(*node)?, nodes })
+                    let (addresses, port, secret) = (Vec::new(), 0, String::new());
+                    Some(Ranks { rank: attempt.rank_on(*node)?, nodes, addresses, port, secret })
                 });
                 let spec = Box::new(spec(&job.name, job.timeout_ms, ranks));
                 Down::Start { attempt: AttemptRef { job: attempt.job.0, attempt: attempt.number }, spec }

@@ -20,6 +20,7 @@ pub fn run(cli: Cli, terminal: &Terminal) -> Outcome<ExitCode> {
     let Cli { global, command } = cli;
     match command {
         Command::Up(args) => local::up::run(&args, &global, terminal),
+        Command::Launch(args) => local::launch::run(&args),
         Command::Agent(args) => local::agent::run(&args, &global, terminal),
         Command::Sim(args) => local::sim::run(&args, &global, terminal),
         Command::Verify(args) => local::verify::run(&args, &global, terminal),

@@ -329,6 +329,9 @@ pub fn outcome_of_exit(job: &Job, exit: &Exit) -> Result<Outcome, Requeue> {
             };
             Ok(Outcome::failed(*class, "PrepareFailed", message.clone(), next))
         }
+        (_, Exit::Process { rank, exit }) => {
+            outcome_of_exit(job, exit).map(|outcome| of_rank(outcome, *rank, ""))
+        }
         (_, Exit::FinalizeFailed { message }) => Ok(Outcome::failed(
             Class::System,
             "OutputsNotStored",
@@ -336,6 +339,16 @@ pub fn outcome_of_exit(job: &Job, exit: &Exit) -> Result<Outcome, Requeue> {
             "Check the server's disk space and submit it again.",
         )),
     }
+}
+
+/// Says which rank it was, and where its log is. `place` follows the rank's number.
+pub(super) fn of_rank(mut outcome: Outcome, rank: u32, place: &str) -> Outcome {
+    if let Some(failure) = &mut outcome.failure {
+        let said = &failure.message;
+        failure.message =
+            format!("Rank {rank}{place}: {said} Its log is user_logs/std_log_process_{rank}.txt.").into();
+    }
+    outcome
 }
 
 /// The attempt did not count.

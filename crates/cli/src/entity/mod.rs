@@ -5,7 +5,7 @@ mod job;
 mod listing;
 
 pub use compute::compute;
-pub use job::{is_final, job};
+pub use job::{definition, is_final, job, properties_of_run, run, service};
 pub use listing::{node, usage, vm_size, workspace};
 
 use serde_json::{Map, Value};

@@ -4,6 +4,7 @@ mod children;
 mod create;
 mod download;
 mod edit;
+mod family;
 mod metrics;
 mod services;
 mod stream;
@@ -167,6 +168,11 @@ fn refuse_web(asked: bool) -> Outcome<()> {
 fn refuse(command: &str, instead: &str, refused: &Refused) -> Outcome<ExitCode> {
     let _ = &refused.rest;
     Err(Failure::usage(format!("`job {command}` is not offered: {instead}")))
+}
+
+/// Follows a job that another command made.
+pub async fn stream_job(name: &str, session: &Session) -> Outcome<ExitCode> {
+    stream::follow(name, session).await
 }
 
 /// The ARM resource of a job. A step of a pipeline has none of its own: what the history says of it is laid in.

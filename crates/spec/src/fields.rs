@@ -111,7 +111,10 @@ impl<'a> Checker<'a> {
 
     /// A path of the file, counted from its folder, without the `./` that people write.
     pub fn below(&self, path: &str) -> PathBuf {
-        self.folder.join(path).components().collect()
+        let parts = self.folder.join(path);
+        let parts = parts.components().filter(|part| !matches!(part, std::path::Component::CurDir));
+        let path: PathBuf = parts.collect();
+        if path.as_os_str().is_empty() { PathBuf::from(".") } else { path }
     }
 
     pub fn check_document(&mut self, fields: &'static [Field]) {

@@ -1,6 +1,8 @@
 //! The same files, the same JSON as the Azure client makes of them (`golden/README.md` says how that was written down).
 
-use neap_spec::{Context, Defaults, Document, Files, Preparation, Request, Scope, job_request, schedule_request};
+use neap_spec::{
+    Context, Defaults, Document, Files, Preparation, Request, Scope, job_request, schedule_request,
+};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -56,7 +58,9 @@ fn request(file: &str) -> (Request, Vec<Value>) {
 /// The component that a node names, and the node without it: the recording has no ids for them.
 fn component_of(node: &mut Value, components: &[Value]) -> Option<Value> {
     let map = node.as_object_mut().unwrap();
-    let id = map.remove("componentId").or_else(|| map.remove("trial").map(|trial| trial["componentId"].clone()))?;
+    let id = map
+        .remove("componentId")
+        .or_else(|| map.remove("trial").map(|trial| trial["componentId"].clone()))?;
     let number: usize = id.as_str()?.strip_prefix("COMPONENT")?.parse().ok()?;
     Some(components[number].clone())
 }
@@ -76,7 +80,8 @@ fn sorted(value: &Value) -> Value {
         Value::Object(map) => {
             let mut keys: Vec<&String> = map.keys().collect();
             keys.sort();
-            let full = keys.into_iter().filter(|key| !map[*key].as_object().is_some_and(serde_json::Map::is_empty));
+            let full =
+                keys.into_iter().filter(|key| !map[*key].as_object().is_some_and(serde_json::Map::is_empty));
             Value::Object(full.map(|key| (key.clone(), sorted(&map[key]))).collect())
         }
         Value::Array(list) => Value::Array(list.iter().map(sorted).collect()),
@@ -101,7 +106,10 @@ fn every_kind_of_step_is_the_same() {
         if name == "sub" {
             let inner = &mut component["properties"]["componentSpec"]["jobs"]["one"];
             assert!(component_of(inner, &components).is_some());
-            wanted["properties"]["componentSpec"]["jobs"]["one"].as_object_mut().unwrap().remove("componentId");
+            wanted["properties"]["componentSpec"]["jobs"]["one"]
+                .as_object_mut()
+                .unwrap()
+                .remove("componentId");
         }
         same(&component, &wanted, name);
     }

@@ -78,7 +78,8 @@ pub(crate) fn put_node(value: &Value, spec: Option<&Map<String, Value>>, node: &
         "input_data",
         "retry_settings",
     ] {
-        let given_here = given(value, key).filter(|_| key != "task");
+        // A task that was read is written with ids; one of a registered component is repeated as it was shown.
+        let given_here = given(value, key).filter(|_| key != "task" || spec.is_none());
         if let Some(item) = given_here.or_else(|| spec.and_then(|spec| spec.get(key))) {
             node.insert(key.into(), item.clone());
         }

@@ -130,10 +130,17 @@ fn output(value: &Value) -> Value {
 fn data(value: &Value, kind: &str) -> Value {
     let mut map = Map::new();
     put(&mut map, "type", value.pointer(kind).cloned());
-    put(&mut map, "path", value.get("uri").cloned());
+    put(&mut map, "path", text(value, "/uri").map(|uri| data_reference(uri).into()));
     put(&mut map, "mode", text(value, "/mode").map(|word| mode(word).into()));
     put(&mut map, "description", value.get("description").cloned());
+    put(&mut map, "path_on_compute", value.get("pathOnCompute").cloned());
     Value::Object(map)
+}
+
+/// Registered data as files name it; any other place as it is.
+fn data_reference(uri: &str) -> String {
+    let kind = if uri.contains("/models/") { "models" } else { "data" };
+    reference(uri, kind)
 }
 
 /// Keys in snake_case on the first level, some renamed; nulls and empty maps left out. The inner maps are the user's.
@@ -204,7 +211,7 @@ fn step(node: &Value) -> Value {
             ),
             "distribution" => ("distribution", Some(renamed(item, "distribution_type"))),
             "identity" => ("identity", Some(renamed(item, "identity_type"))),
-            "early_termination" => ("early_termination", Some(renamed(item, "policy_type"))),
+            "early_termination" => ("early_termination", Some(policy(item))),
             "services" => ("services", Some(each(item, |service| renamed(service, "job_service_type")))),
             "queue_settings" => ("queue_settings", Some(queue(item))),
             "partition_keys" => (
@@ -213,10 +220,7 @@ fn step(node: &Value) -> Value {
             ),
             other => (other, Some(item.clone())),
         };
-        // What a parallel step repeats of its component belongs to the component.
-        if !(key == "task" && node.get("componentId").is_some()) {
-            put(&mut map, key, item);
-        }
+        put(&mut map, key, item);
     }
     Value::Object(map)
 }
@@ -232,7 +236,8 @@ fn node_end(value: &Value, kind: &str) -> Value {
             let mut map = Map::new();
             let kind = value.pointer(kind).filter(|kind| **kind != "literal").cloned();
             put(&mut map, "type", kind);
-            put(&mut map, "path", bound.map(Value::from).or_else(|| value.get("uri").cloned()));
+            let place = text(value, "/uri").map(|uri| data_reference(uri).into());
+            put(&mut map, "path", bound.map(Value::from).or(place));
             put(&mut map, "mode", mode);
             for key in ["name", "version", "description"] {
                 put(&mut map, key, value.get(key).cloned());
@@ -248,6 +253,8 @@ fn renamed(value: &Value, kind: &str) -> Value {
     for (key, item) in value.as_object().into_iter().flatten() {
         if key == kind {
             put(&mut map, "type", item.as_str().map(|word| type_word(word).into()));
+        } else if key == "resource_id" && kind == "identity_type" {
+            put(&mut map, "msi_resource_id", item.clone());
         } else if key == "nodes" {
             put(&mut map, "nodes", Value::from("all"));
         } else if key == "properties" && kind == "job_service_type" {
@@ -298,6 +305,18 @@ fn queue(value: &Value) -> Value {
     Value::Object(map)
 }
 
+/// A policy of early termination, its keys in snake_case already.
+fn policy(value: &Value) -> Value {
+    let mut shown = renamed(value, "policy_type");
+    // The clients' word for "every one".
+    if shown.get("evaluation_interval").and_then(Value::as_u64) == Some(0)
+        && let Value::Object(inner) = &mut shown
+    {
+        inner.shift_remove("evaluation_interval");
+    }
+    shown
+}
+
 fn put_sweep(map: &mut Map<String, Value>, resource: &Value) {
     let at = |key: &str| resource.pointer(&format!("/properties/{key}"));
     put(map, "objective", at("objective").map(|objective| shallow(objective, &[])));
@@ -313,16 +332,7 @@ fn put_sweep(map: &mut Map<String, Value>, resource: &Value) {
     put(
         map,
         "early_termination",
-        at("earlyTermination").map(|policy| {
-            let mut shown = renamed(&super::snake_keys(policy), "policy_type");
-            // The clients' word for "every one".
-            if shown.get("evaluation_interval").and_then(Value::as_u64) == Some(0)
-                && let Value::Object(inner) = &mut shown
-            {
-                inner.remove("evaluation_interval");
-            }
-            shown
-        }),
+        at("earlyTermination").map(|value| policy(&super::snake_keys(value))),
     );
     if let Some(spaces) = at("searchSpace") {
         put(map, "search_space", each(spaces, distribution));

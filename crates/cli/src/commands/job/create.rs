@@ -122,3 +122,70 @@ async fn submit(
     let path = super::path(session, &request.name);
     Ok(session.client.call(Method::PUT, &path, Some(&request.body)).await?.body)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::entity;
+    use crate::specification::Specification;
+    use neap_spec::{Preparation, Scope};
+    use serde_json::{Value, json};
+    use std::path::Path;
+
+    /// The properties that a specification sends, with every preparation answered as a server would.
+    fn sent(specification: &Specification) -> Value {
+        let scope = Scope { subscription_id: "S".into(), resource_group: "R".into(), workspace: "W".into() };
+        let mut request = specification.plan(&scope, super::builder("made_up")).unwrap();
+        let ws = scope.workspace_id();
+        for number in 0..request.preparations.len() {
+            let answer = match &request.preparations[number] {
+                Preparation::Code { .. } => format!("{ws}/codes/c{number}/versions/1"),
+                Preparation::Data { .. } => format!("LocalUpload/{number}/d/"),
+                Preparation::Context { .. } => "https://127.0.0.1/context".to_owned(),
+                Preparation::Latest { collection, name } => {
+                    format!("{ws}/{}/{name}/versions/9", collection.plural())
+                }
+                Preparation::Register(registration) => {
+                    format!("{ws}/{}/anonymous/versions/{number}", registration.collection.plural())
+                }
+            };
+            request.fill(number, &answer);
+        }
+        request.body["properties"].take()
+    }
+
+    /// A step that was written in the file names its component when it is shown: only the note of that differs.
+    fn without_sources(value: &Value) -> Value {
+        match value {
+            Value::Object(map) => {
+                let kept = map.iter().filter(|(key, _)| *key != "_source" && *key != "displayName");
+                Value::Object(kept.map(|(key, item)| (key.clone(), without_sources(item))).collect())
+            }
+            Value::Array(list) => Value::Array(list.iter().map(without_sources).collect()),
+            other => other.clone(),
+        }
+    }
+
+    #[test]
+    fn a_job_that_is_submitted_again_is_the_same_job() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/yaml");
+        let mut tried = 0;
+        for entry in std::fs::read_dir(&folder).unwrap().map(Result::unwrap) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if !["command-", "sweep-", "pipeline-"].iter().any(|kind| name.starts_with(kind)) {
+                continue;
+            }
+            let first = sent(&Specification::load(Some(&entry.path()), &[], &[]).unwrap());
+            let resource = json!({"name": "first", "properties": first});
+            let again = sent(&Specification::of_value(entity::definition(&resource), &[], &[]).unwrap());
+            let text = |value: &Value| serde_json::to_string_pretty(&without_sources(value)).unwrap();
+            assert_eq!(sorted(&text(&again)), sorted(&text(&resource["properties"])), "{name}");
+            tried += 1;
+        }
+        assert!(tried > 8, "{tried} files");
+    }
+
+    /// The order of keys does not matter.
+    fn sorted(text: &str) -> std::collections::BTreeMap<String, Value> {
+        serde_json::from_str(text).unwrap()
+    }
+}

@@ -49,7 +49,7 @@ pub enum ComponentCommand {
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     #[command(flatten)]
-    common: super::CreateArgs,
+    common: super::RegisterArgs,
 }
 
 pub fn run(command: ComponentCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {

@@ -44,7 +44,7 @@ pub enum DataCommand {
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     #[command(flatten)]
-    common: super::CreateArgs,
+    common: super::RegisterArgs,
     /// Where it lies: a local path, which is uploaded, or a URI
     #[arg(long, short = 'p')]
     path: Option<String>,

@@ -50,7 +50,7 @@ pub enum EnvironmentCommand {
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     #[command(flatten)]
-    common: super::CreateArgs,
+    common: super::RegisterArgs,
     /// Image to run in
     #[arg(long, short = 'i')]
     image: Option<String>,

@@ -85,7 +85,7 @@ pub struct UpdateArgs {
 
 /// The flags of every `create`.
 #[derive(Debug, Args)]
-pub struct CreateArgs {
+pub struct RegisterArgs {
     /// YAML file with the specification
     #[arg(long, short = 'f', value_name = "FILE")]
     file: Option<PathBuf>,
@@ -132,7 +132,7 @@ const NAME_COLUMNS: &[Column] = &[
 fn create(
     collection: Collection,
     build: Build,
-    args: &CreateArgs,
+    args: &RegisterArgs,
     more: &[(&str, Option<Value>)],
     global: &Global,
     terminal: &Terminal,

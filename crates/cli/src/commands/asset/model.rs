@@ -49,7 +49,7 @@ pub enum ModelCommand {
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     #[command(flatten)]
-    common: super::CreateArgs,
+    common: super::RegisterArgs,
     /// Where it lies: a local path, which is uploaded, or a URI
     #[arg(long, short = 'p')]
     path: Option<String>,

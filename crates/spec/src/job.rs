@@ -36,6 +36,8 @@ pub(crate) const COMMON: &[Field] = &[
     field("log_files", Kind::ReadOnly),
     field("parameters", Kind::ReadOnly),
     field("archived", Kind::ReadOnly),
+    field("metrics", Kind::ReadOnly),
+    field("params", Kind::ReadOnly),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

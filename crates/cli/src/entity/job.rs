@@ -329,11 +329,7 @@ fn put_sweep(map: &mut Map<String, Value>, resource: &Value) {
         }
         put(map, "sampling_algorithm", shown);
     }
-    put(
-        map,
-        "early_termination",
-        at("earlyTermination").map(|value| policy(&super::snake_keys(value))),
-    );
+    put(map, "early_termination", at("earlyTermination").map(|value| policy(&super::snake_keys(value))));
     if let Some(spaces) = at("searchSpace") {
         put(map, "search_space", each(spaces, distribution));
     }

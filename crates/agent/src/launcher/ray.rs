@@ -124,7 +124,7 @@ fn head_line(plan: &Plan) -> String {
     };
     let more = head_arguments.as_deref().unwrap_or("");
     format!(
-        "ray start --head --node-ip-address={head} --port={port} {dashboard} --disable-usage-stats {more}"
+        "ray start --head --node-ip-address={head} --port={port} {dashboard} {ANY_PORTS} --disable-usage-stats {more}"
     )
 }
 
@@ -134,5 +134,7 @@ fn worker_line(plan: &Plan, node: u32) -> String {
     };
     let (head, port, own) = (plan.head(), plan.ray_port(*port), plan.address(node));
     let more = worker_arguments.as_deref().unwrap_or("");
-    format!("ray start --address={head}:{port} --node-ip-address={own} --disable-usage-stats {more}")
+    format!(
+        "ray start --address={head}:{port} --node-ip-address={own} {ANY_PORTS} --disable-usage-stats {more}"
+    )
 }

@@ -8,7 +8,7 @@ use neap_protocol::PORTS_PER_ATTEMPT;
 
 /// Below what Linux hands out by itself (from 32768 on).
 const PORTS_FROM: u16 = 10_000;
-const PORTS_UNTIL: u16 = 30_000;
+const PORTS_UNTIL: u16 = 20_000;
 /// Another attempt of a job is far from the jobs that were submitted next.
 const ATTEMPT_STRIDE: u64 = 401;
 

@@ -11,6 +11,9 @@ use super::plan::{Plan, Process};
 use super::run::{code_of, find_program, note_of, shell, start, user_command};
 
 const NOT_RUN: u8 = 255;
+/// Ray makes sockets far below its folder, and their names are limited to about a hundred bytes.
+const FOLDER_BYTES_MAX: usize = 24;
+const FOLDER: &str = "RAY_TMPDIR";
 
 pub(super) async fn run(plan: &Plan, output: &Output) -> Result<(), Failed> {
     if find_program("ray").is_none() {
@@ -51,9 +54,11 @@ async fn lead(plan: &Plan, output: &Output) -> Result<(), Failed> {
             }
         }
     }
+    let folder = folder();
     let process = Process { rank: 0, local_rank: 0, serves: false };
     let mut variables = plan.node_variables();
     variables.extend(plan.process_variables(process));
+    variables.extend(folder.map(|folder| (FOLDER.to_owned(), folder.to_owned())));
     let status = user_command(plan, variables)?.follow(0, output).await?;
     if let Some(head) = &mut head {
         head.end(plan).await;
@@ -87,11 +92,22 @@ async fn run_line(line: &str, rank: u32, output: &Output) -> u8 {
     let mut command = shell(&OsString::from(line));
     // It is the address of a running Ray: here is none yet.
     command.env_remove("RAY_ADDRESS");
+    command.envs(folder().map(|folder| (FOLDER, folder)));
     match start(command) {
         Ok(running) => running.follow(rank, output).await.map_or(NOT_RUN, code_of),
         Err(_) => NOT_RUN,
     }
 }
+
+/// Where Ray keeps its sockets, where the job's own place for that will not do.
+fn folder() -> Option<&'static str> {
+    let own = std::env::var("TMPDIR").unwrap_or_default();
+    (own.len() > FOLDER_BYTES_MAX && std::env::var_os(FOLDER).is_none()).then_some("/tmp")
+}
+
+/// Ports that the kernel chooses: Ray's own choice is the same on every node, and nodes may be on one machine. What the
+/// user adds comes later and wins.
+const ANY_PORTS: &str = "--min-worker-port=0 --max-worker-port=0 --dashboard-agent-listen-port=0";
 
 fn head_line(plan: &Plan) -> String {
     let Some(Distribution::Ray { port, include_dashboard, dashboard_port, head_arguments, .. }) =
@@ -108,7 +124,7 @@ fn head_line(plan: &Plan) -> String {
     };
     let more = head_arguments.as_deref().unwrap_or("");
     format!(
-        "ray start --head --node-ip-address={head} --port={port} {dashboard} --disable-usage-stats {more}"
+        "ray start --head --node-ip-address={head} --port={port} {dashboard} {ANY_PORTS} --disable-usage-stats {more}"
     )
 }
 
@@ -118,5 +134,7 @@ fn worker_line(plan: &Plan, node: u32) -> String {
     };
     let (head, port, own) = (plan.head(), plan.ray_port(*port), plan.address(node));
     let more = worker_arguments.as_deref().unwrap_or("");
-    format!("ray start --address={head}:{port} --node-ip-address={own} --disable-usage-stats {more}")
+    format!(
+        "ray start --address={head}:{port} --node-ip-address={own} {ANY_PORTS} --disable-usage-stats {more}"
+    )
 }

@@ -98,7 +98,7 @@ case $mode in
     # Distributed jobs are tested with the system's own PyTorch and Open MPI; without root those tests are skipped.
     [ "$(id -u)" != 0 ] || need_programs mpirun:openmpi-bin mpicc:libopenmpi-dev
     [ "$(id -u)" != 0 ] || need_modules torch:python3-torch mpi4py:python3-mpi4py
-    for name in sdk sdk-older mgmt mgmt-older az s3; do need_venv "$name"; done
+    for name in sdk sdk-older mgmt mgmt-older az s3 mlflow; do need_venv "$name"; done
     # The management client, and the storage emulator of the data suite.
     need_npm tests/npm
     need_npm tests/azurite

@@ -24,6 +24,8 @@ pub(crate) fn of(spec: &AttemptSpec, bundle: Option<&Path>) -> Vec<(&'static str
         ("MLFLOW_RUN_ID", text(&spec.job_name)),
         ("MLFLOW_EXPERIMENT_ID", text(&tracking.experiment_id)),
         ("MLFLOW_EXPERIMENT_NAME", text(&spec.experiment)),
+        // The client would print addresses of pages that are not there.
+        ("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", text("true")),
         ("AZUREML_RUN_TOKEN", text(tracking.token.reveal())),
         ("AZUREML_RUN_TOKEN_EXPIRY", tracking.token_expires_s.to_string()),
         ("AZUREML_ROOT_RUN_ID", text(&spec.job_name)),

@@ -313,19 +313,19 @@ fn check_batch(batch: &Batch) -> Result<()> {
     }
     check_values(&batch.params, "parameter", limits::PARAM_BYTES_MAX, &mut problems);
     check_values(&batch.tags, "tag", limits::TAG_BYTES_MAX, &mut problems);
-    all(problems)
+    all(&problems)
 }
 
 pub(crate) fn check_tags(tags: &[(String, String)]) -> Result<()> {
     let mut problems = Vec::new();
     check_values(tags, "tag", limits::TAG_BYTES_MAX, &mut problems);
-    all(problems)
+    all(&problems)
 }
 
 pub(crate) fn check_params(params: &[(String, String)]) -> Result<()> {
     let mut problems = Vec::new();
     check_values(params, "parameter", limits::PARAM_BYTES_MAX, &mut problems);
-    all(problems)
+    all(&problems)
 }
 
 fn check_datasets(datasets: &[DatasetInput]) -> Result<()> {
@@ -346,10 +346,10 @@ fn check_datasets(datasets: &[DatasetInput]) -> Result<()> {
         let tags: Vec<_> = dataset.tags.clone().into_iter().collect();
         check_values(&tags, "tag", limits::TAG_BYTES_MAX, &mut problems);
     }
-    all(problems)
+    all(&problems)
 }
 
-fn all(problems: Vec<String>) -> Result<()> {
+fn all(problems: &[String]) -> Result<()> {
     if problems.is_empty() { Ok(()) } else { Err(Error::Invalid(problems.join(" "))) }
 }
 

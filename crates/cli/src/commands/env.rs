@@ -68,6 +68,8 @@ fn variables(connection: &Connection, global: &Global) -> Vec<(&'static str, Str
         ("MLFLOW_TRACKING_URI", connection.tracking_uri()),
         ("MLFLOW_TRACKING_USERNAME", "neap".to_owned()),
         ("MLFLOW_TRACKING_PASSWORD", connection.identity_secret.clone()),
+        // It would print addresses of pages that are not there.
+        ("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true".to_owned()),
         ("AZUREML_RUN_POLLING_INTERVAL_MIN", "1".to_owned()),
         ("AZUREML_RUN_POLLING_INTERVAL_MAX", "1".to_owned()),
     ];

@@ -31,7 +31,7 @@ pub(super) fn answer(app: &App, workspace: &Workspace, row: &JobRow) -> Result<V
             )
         })
         .collect();
-    let (metrics, params) = crate::mlflow::summary(app, workspace, &row.name)?;
+    let logged = crate::mlflow::summary(app, workspace, &row.name)?;
     Ok(json!({
         "runNumber": row.id,
         "runId": row.name,
@@ -59,8 +59,8 @@ pub(super) fn answer(app: &App, workspace: &Workspace, row: &JobRow) -> Result<V
         "createdBy": {"userName": row.owner},
         "jobSpecification": null,
         "primaryMetric": null,
-        "metrics": metrics,
-        "parameters": params,
+        "metrics": logged.metrics,
+        "parameters": logged.params,
         "token": null,
     }))
 }

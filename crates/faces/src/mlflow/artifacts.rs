@@ -1,8 +1,6 @@
 //! Files of runs and of logged models, as MLflow's artifact proxy has them. They are blobs of the workspace's artifact
 //! container, in the folder where a job's `./outputs` and `./logs` go too; content flows through the blob face.
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
@@ -258,11 +256,6 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, Fault> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|e| Fault::internal(format!("A storage call did not come to an end: {e}.")))?
-}
-
-/// The store, for those who write to it.
-pub(super) fn store(app: &App) -> Arc<Store> {
-    app.store.clone()
 }
 
 #[cfg(test)]

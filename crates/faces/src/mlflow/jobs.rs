@@ -145,19 +145,22 @@ pub(super) fn with_job(app: &App, mut run: Run) -> Result<Run, Fault> {
     Ok(run)
 }
 
-/// The last values of a job's metrics, and its parameters: for `show` and history. Empty where it logged none.
-pub(crate) fn summary(
-    app: &App,
-    workspace: &Workspace,
-    job: &str,
-) -> Result<(Map<String, Value>, Map<String, Value>), Refusal> {
+/// The last values of a job's metrics, and its parameters: for history.
+#[derive(Debug, Default)]
+pub(crate) struct Summary {
+    pub metrics: Map<String, Value>,
+    pub params: Map<String, Value>,
+}
+
+/// Empty where it logged none.
+pub(crate) fn summary(app: &App, workspace: &Workspace, job: &str) -> Result<Summary, Refusal> {
     let failed = |e: neap_tracking::Error| internal(format!("What the run logged cannot be read: {e}."));
     if app.tracking.seen(workspace.id, job).map_err(failed)?.is_none() {
-        return Ok((Map::new(), Map::new()));
+        return Ok(Summary::default());
     }
     let run = app.tracking.run(workspace.id, job).map_err(failed)?;
-    let metrics =
-        run.metrics.iter().map(|metric| (metric.key.clone(), wire::number(metric.last.value))).collect();
-    let params = run.params.into_iter().map(|(key, value)| (key, json!(value))).collect();
-    Ok((metrics, params))
+    Ok(Summary {
+        metrics: run.metrics.iter().map(|m| (m.key.clone(), wire::number(m.last.value))).collect(),
+        params: run.params.into_iter().map(|(key, value)| (key, json!(value))).collect(),
+    })
 }

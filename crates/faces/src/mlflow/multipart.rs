@@ -7,7 +7,7 @@ use neap_storage::{BLOCKS_MAX, BlobAddress, BlockKind, BlockRef, Condition, Head
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
-use super::artifacts::{self, signed_path, writable};
+use super::artifacts::{signed_path, writable};
 use super::faults::Fault;
 use super::given::Given;
 use crate::app::App;
@@ -65,7 +65,7 @@ fn complete(app: &App, workspace: &Workspace, name: &str, given: &Given) -> Resu
     let address =
         BlobAddress::new(workspace_files::account(workspace.id), workspace_files::ARTIFACT_CONTAINER, name)
             .map_err(workspace_files::storage)?;
-    artifacts::store(app)
+    app.store
         .commit_blocks(&address, &blocks, Headers::default(), &Condition::default())
         .map_err(workspace_files::storage)?;
     Ok(json!({}))

@@ -153,7 +153,7 @@ impl AttemptOrders {
             addresses: nodes.iter().map(|node| addresses::local(*node).to_string()).collect(),
             nodes: nodes.into_iter().map(|node| node.0).collect(),
             port: addresses::port(&self.settings.base_url, id),
-            secret: self.sas.secret_for(&format!("ranks of attempt {id}")),
+            secret: Secret::new(self.sas.secret_for(&format!("ranks of attempt {id}"))),
         }
     }
 

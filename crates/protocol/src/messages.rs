@@ -228,7 +228,7 @@ pub struct Ranks {
     pub port: u16,
     /// Known to the nodes of this attempt alone: by it they know each other.
     #[serde(default)]
-    pub secret: String,
+    pub secret: Secret,
 }
 
 /// Ports that an attempt on several nodes has for itself.
@@ -274,7 +274,7 @@ pub struct RunTracking {
 }
 
 /// A word that is not for logs: it shows only to whom it is sent.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 

@@ -15,7 +15,7 @@ use neap_core::planted::{self, Bug};
 use neap_core::problem::Code;
 use neap_core::settings::{ProviderSettings, Settings};
 use neap_core::{Command, Millis, NodeId, Refusal};
-use neap_protocol::{AttemptRef, AttemptSpec, BlobFolder, Down, Isolation, Limits, Ranks};
+use neap_protocol::{AttemptRef, AttemptSpec, BlobFolder, Down, Isolation, Limits, Ranks, Secret};
 use neap_providers::Found;
 
 use crate::faults::Fault;
@@ -365,7 +365,7 @@ impl World {
                 let several = job.attempt().filter(|attempt| !attempt.ranks.is_empty());
                 let ranks = several.and_then(|attempt| {
                     let nodes = attempt.nodes().map(|node| node.0).collect();
-                    let (addresses, port, secret) = (Vec::new(), 0, String::new());
+                    let (addresses, port, secret) = (Vec::new(), 0, Secret::default());
                     Some(Ranks { rank: attempt.rank_on(*node)?, nodes, addresses, port, secret })
                 });
                 let spec = Box::new(spec(&job.name, job.timeout_ms, ranks));

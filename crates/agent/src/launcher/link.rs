@@ -109,7 +109,7 @@ fn nonce() -> io::Result<[u8; NONCE_BYTES]> {
 }
 
 fn secret_of(plan: &Plan) -> hmac::Key {
-    hmac::Key::new(hmac::HMAC_SHA256, plan.ranks.secret.as_bytes())
+    hmac::Key::new(hmac::HMAC_SHA256, plan.ranks.secret.reveal().as_bytes())
 }
 
 /// Both ends of a connection whose sides have proven that they know the secret.

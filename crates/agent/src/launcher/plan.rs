@@ -184,7 +184,7 @@ mod tests {
                 nodes: (1..=u64::from(nodes)).collect(),
                 addresses: (1..=nodes).map(|node| format!("127.64.0.{node}")).collect(),
                 port: 12_000,
-                secret: "s".into(),
+                secret: neap_protocol::Secret::new("s"),
             },
             distribution,
             run_dir: "/tmp/.neap".into(),

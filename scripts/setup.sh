@@ -26,6 +26,18 @@ need_programs() {
   fi
 }
 
+# The same for modules of the system's Python. They are large and only tests use them: where there is no package, it is only said.
+need_modules() {
+  local missing=() pair
+  for pair in "$@"; do
+    /usr/bin/python3 -c "import ${pair%%:*}" >/dev/null 2>&1 || missing+=("${pair#*:}")
+  done
+  [ "${#missing[@]}" -eq 0 ] && return 0
+  say "installing Debian packages: ${missing[*]}"
+  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null; } \
+    || say "could not install ${missing[*]}: the tests that need them are skipped."
+}
+
 need_rust() {
   [ -f "${CARGO_HOME:-$HOME/.cargo}/env" ] && . "${CARGO_HOME:-$HOME/.cargo}/env"
   command -v cargo >/dev/null 2>&1 || die "cargo is missing: install Rust with rustup; the version is in rust-toolchain.toml."
@@ -83,6 +95,9 @@ case $mode in
     need_programs node:nodejs npm:npm
     # The partition tests make a network namespace and cut it: only root can.
     [ "$(id -u)" != 0 ] || need_programs nft:nftables ip:iproute2
+    # Distributed jobs are tested with the system's own PyTorch and Open MPI; without root those tests are skipped.
+    [ "$(id -u)" != 0 ] || need_programs mpirun:openmpi-bin mpicc:libopenmpi-dev
+    [ "$(id -u)" != 0 ] || need_modules torch:python3-torch mpi4py:python3-mpi4py
     for name in sdk sdk-older mgmt mgmt-older az s3; do need_venv "$name"; done
     # The management client, and the storage emulator of the data suite.
     need_npm tests/npm

@@ -17,7 +17,7 @@ use crate::folder::{Folder, Folders};
 use crate::prepare::{self, Layout};
 use crate::python::{self, Interpreter};
 use crate::session::{Input, prepare_failed};
-use crate::{driver::Happening, finalize};
+use crate::{distributed, driver::Happening, finalize};
 
 /// What all attempts of a node share.
 #[derive(Debug)]
@@ -279,7 +279,7 @@ impl Running<'_> {
             }
             _ => record.spool,
         };
-        let exit = exit_of(record.outcome);
+        let exit = distributed::closer(self.spec, layout, exit_of(record.outcome));
         if self.discarded || matches!(exit, Exit::LeaseLost | Exit::PrepareFailed { .. }) {
             return (exit, end);
         }

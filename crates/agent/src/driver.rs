@@ -8,7 +8,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use neap_protocol::{
-    AttemptRef, AttemptSpec, Down, Exit, Isolation, LogChunk, NodeFacts, Up, encode_log, encode_message,
+    AttemptRef, AttemptSpec, Down, Exit, Isolation, LogChunk, LogSource, NodeFacts, Up, encode_log,
+    encode_message,
 };
 use neap_sandbox::{Lease, Spawner, SpoolEnd, SpoolReader, boot_ms};
 use tokio::io::Interest;
@@ -18,6 +19,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::attempt::{self, Node, Order};
 use crate::connection::{self, Credentials};
+use crate::distributed;
 use crate::folder::Folders;
 use crate::session::{ExitReason, Input, Output, Session};
 use crate::{Error, NodeConfig, boot_log, trust};
@@ -50,6 +52,8 @@ struct Known {
     /// There is one as soon as the attempt has its folder.
     spool: Rc<OnceCell<SpoolReader>>,
     end: Option<SpoolEnd>,
+    /// Whose output its log is, where the job has several logs.
+    source: Option<LogSource>,
 }
 
 struct Driver {
@@ -240,7 +244,8 @@ impl Driver {
         neap_crash::point("order-heard-before-launch");
         let (orders, hear) = unbounded_channel();
         let spool = Rc::new(OnceCell::new());
-        self.known.insert(attempt, Known { orders, spool: spool.clone(), end: None });
+        let source = distributed::log_source(&spec);
+        self.known.insert(attempt, Known { orders, spool: spool.clone(), end: None, source });
         let (node, say) = (self.node.clone(), self.say.clone());
         tokio::task::spawn_local(attempt::run(node, attempt, spec, spool, hear, say));
     }
@@ -256,7 +261,10 @@ impl Driver {
         };
         // What the disk has lost is replaced, so that offsets stay what was announced.
         read.resize(bytes, b'?');
-        encode_log(&LogChunk { attempt, offset, last, bytes: read }, &mut self.outgoing);
+        encode_log(
+            &LogChunk { attempt, offset, last, source: known.source, bytes: read },
+            &mut self.outgoing,
+        );
     }
 
     fn renew_certificate(&mut self) -> Result<(), Error> {

@@ -25,6 +25,7 @@ use neap_sandbox::{AttemptLimits, HEAD_FILE, JOBS_PLACE, Launch, NODE_MARK, PROC
 use crate::attempt::Node;
 use crate::command::{self, Places};
 use crate::data::{self, Brought};
+use crate::distributed;
 use crate::folder::{Folder, make_owned};
 use crate::python::Interpreter;
 use crate::run_variables;
@@ -79,6 +80,15 @@ impl Layout {
         SpoolEnd { head_bytes: self.said_bytes.get(), after_head_bytes: 0 }
     }
 
+    pub(crate) fn owner(&self) -> Option<u32> {
+        self.owner
+    }
+
+    /// Whether the job sees its folders elsewhere than they lie.
+    pub(crate) fn is_apart(&self) -> bool {
+        self.seen != self.work
+    }
+
     pub(crate) fn working(&self) -> PathBuf {
         self.work.join("exe/wd")
     }
@@ -128,12 +138,13 @@ pub(crate) async fn prepare(
     }
 
     let isolated = spec.isolation == Isolation::Full;
-    let apart = layout.seen != layout.work;
+    let apart = layout.is_apart();
     let tmp_seen = if apart { PathBuf::from("/tmp") } else { tmp.clone() };
-    Ok(Launch {
+    let mut launch = Launch {
         attempt_dir: layout.dir.clone(),
         head_bytes: layout.said().head_bytes,
         command,
+        own_program: None,
         env: variables(node, spec, &places, layout, &tmp_seen),
         cwd: layout.seen.join("exe/wd"),
         timeout_ms: spec.timeout_ms,
@@ -144,10 +155,13 @@ pub(crate) async fn prepare(
             tmp_dir: tmp,
             hide: node.config.hide_paths.clone(),
             user: layout.owner,
+            users: None,
         }),
         slot,
         limits: limits(node, spec),
-    })
+    };
+    distributed::arrange(spec, layout, &mut launch).map_err(system)?;
+    Ok(launch)
 }
 
 /// The stricter of what the job may use and what the node has.

@@ -108,7 +108,10 @@ impl Player {
                 match output {
                     Output::Send(up) => encode_message(&up, &mut frames),
                     Output::ShipLog { attempt, offset, last, .. } => {
-                        encode_log(&LogChunk { attempt, offset, last, bytes: Vec::new() }, &mut frames);
+                        encode_log(
+                            &LogChunk { attempt, offset, last, source: None, bytes: Vec::new() },
+                            &mut frames,
+                        );
                     }
                     // Last in, first out.
                     Output::Launch { attempt, .. } => {

@@ -1,7 +1,9 @@
 //! The command line: what every command takes, and the tree of commands. Each group defines its own flags in its file.
 
-use crate::commands::{completion, compute, configure, down, env, job, status, workspace};
-use crate::local::{agent, bench, doctor, sim, up, verify};
+use crate::commands::{
+    asset, batch, completion, compute, configure, datastore, down, env, job, schedule, status, workspace,
+};
+use crate::local::{agent, bench, doctor, launch, sim, up, verify};
 use crate::output::Format;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -96,15 +98,8 @@ pub enum Command {
     Verify(verify::VerifyArgs),
     /// Run the real code in a simulated world that breaks everything
     Sim(sim::SimArgs),
-    /// Manage compute clusters
-    #[command(subcommand)]
-    Compute(compute::ComputeCommand),
-    /// Manage jobs
-    #[command(subcommand)]
-    Job(job::JobCommand),
-    /// Manage workspaces
-    #[command(subcommand)]
-    Workspace(workspace::WorkspaceCommand),
+    #[command(flatten)]
+    Resources(MlCommand),
     /// Store defaults for this user
     Configure(configure::ConfigureArgs),
     /// Measure this installation
@@ -120,6 +115,9 @@ pub enum Command {
     /// Serve as a node
     #[command(hide = true)]
     Agent(agent::AgentArgs),
+    /// Start the processes of a job on its node
+    #[command(hide = true)]
+    Launch(launch::LaunchArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -130,6 +128,30 @@ pub enum MlCommand {
     /// Manage jobs
     #[command(subcommand)]
     Job(job::JobCommand),
+    /// Manage components, the building blocks of pipelines
+    #[command(subcommand)]
+    Component(asset::component::ComponentCommand),
+    /// Manage environments
+    #[command(subcommand)]
+    Environment(asset::environment::EnvironmentCommand),
+    /// Manage data assets
+    #[command(subcommand)]
+    Data(asset::data::DataCommand),
+    /// Manage models
+    #[command(subcommand)]
+    Model(asset::model::ModelCommand),
+    /// Manage datastores
+    #[command(subcommand)]
+    Datastore(datastore::DatastoreCommand),
+    /// Manage schedules of jobs
+    #[command(subcommand)]
+    Schedule(schedule::ScheduleCommand),
+    /// Manage batch endpoints, and run them over data
+    #[command(subcommand)]
+    BatchEndpoint(batch::endpoint::EndpointCommand),
+    /// Manage the deployments of batch endpoints
+    #[command(subcommand)]
+    BatchDeployment(batch::deployment::DeploymentCommand),
     /// Manage workspaces
     #[command(subcommand)]
     Workspace(workspace::WorkspaceCommand),

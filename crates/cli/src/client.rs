@@ -89,7 +89,21 @@ impl Client {
     }
 
     pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Outcome<Answer> {
-        let response = self.open(method, path, body).await?;
+        self.whole(self.request(method, path, body, &[]).await?).await
+    }
+
+    /// A call with headers of its own.
+    pub async fn call_with(
+        &self,
+        method: Method,
+        path: &str,
+        body: &Value,
+        headers: &[(&str, &str)],
+    ) -> Outcome<Answer> {
+        self.whole(self.request(method, path, Some(body), headers).await?).await
+    }
+
+    async fn whole(&self, response: Response) -> Outcome<Answer> {
         let (status, headers) = (response.status(), response.headers().clone());
         let bytes = response.bytes().await.map_err(|error| self.unreachable(&error))?;
         let body = if bytes.is_empty() {
@@ -103,10 +117,23 @@ impl Client {
 
     /// The response itself, for bodies that are read as they come.
     pub async fn open(&self, method: Method, path: &str, body: Option<&Value>) -> Outcome<Response> {
+        self.request(method, path, body, &[]).await
+    }
+
+    async fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        headers: &[(&str, &str)],
+    ) -> Outcome<Response> {
         let url = self.url(path);
         for fresh in [false, true] {
             let token = self.token(fresh).await?;
             let mut request = self.http.request(method.clone(), &url).bearer_auth(token);
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
             if let Some(body) = body {
                 request = request.json(body);
             }

@@ -15,8 +15,10 @@ mod failure;
 mod local;
 mod names;
 mod output;
+mod preparation;
 mod session;
 mod settings;
+mod specification;
 mod terminal;
 mod transfer;
 

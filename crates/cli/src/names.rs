@@ -1,6 +1,7 @@
 //! Names that the client makes up: of jobs without one, and of code snapshots.
 
 use crate::failure::{Failure, Outcome};
+use sha2::{Digest, Sha256};
 
 const QUALITIES: &[&str] = &[
     "ample", "brisk", "calm", "clear", "deep", "eager", "fair", "full", "gentle", "high", "keen", "low",
@@ -33,6 +34,12 @@ pub fn uuid() -> Outcome<String> {
     Ok(format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
 }
 
+/// A UUID made of the content that it names: the same content has the same one.
+pub fn content_uuid(content: &[u8]) -> String {
+    let hex = hex(&Sha256::digest(content));
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..32])
+}
+
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -52,5 +59,7 @@ mod tests {
         assert_eq!(name.split('_').count(), 3, "{name}");
         let uuid = super::uuid().unwrap();
         assert_eq!((uuid.len(), &uuid[14..15]), (36, "4"), "{uuid}");
+        assert_eq!(super::content_uuid(b"x"), super::content_uuid(b"x"));
+        assert_ne!(super::content_uuid(b"x"), super::content_uuid(b"y"));
     }
 }

@@ -59,6 +59,10 @@ const BAD_CLUSTER: &str =
 const BAD_JOB: &str = "command: python t.py ${{inputs.epoch}}\nenvironment: {conda_file: no.yml, image: python}\n\
                        inputs: {epochs: 3}\nlimits: {timeout: soon}\ncomputes: azureml:c\n";
 
+const BAD_PIPELINE: &str = "type: pipeline\njobs:\n  a:\n    component: ./step.yml\n    inputs: {words: 3}\n  b:\n    \
+                            command: echo ${{inputs.i}}\n    environment: {image: python}\n    \
+                            inputs: {i: \"${{parent.jobs.aa.outputs.o}}\"}\n";
+
 #[test]
 fn help_teaches() {
     let home = Home::new();
@@ -67,6 +71,9 @@ fn help_teaches() {
     assert_snapshot!("help_compute_create", home.run(&["compute", "create", "--help"]));
     assert_snapshot!("help_job", home.run(&["job", "-h"]));
     assert_snapshot!("help_job_create", home.run(&["job", "create", "--help"]));
+    assert_snapshot!("help_component", home.run(&["component", "-h"]));
+    assert_snapshot!("help_schedule", home.run(&["schedule", "-h"]));
+    assert_snapshot!("help_batch_endpoint_invoke", home.run(&["batch-endpoint", "invoke", "-h"]));
 }
 
 #[test]
@@ -100,11 +107,65 @@ fn every_command_has_help_with_an_example() {
         "job update",
         "job archive",
         "job restore",
+        "job validate",
+        "job show-services",
+        "component create",
+        "component list",
+        "component show",
+        "component update",
+        "component archive",
+        "component restore",
+        "environment create",
+        "environment list",
+        "environment show",
+        "environment update",
+        "environment archive",
+        "environment restore",
+        "data create",
+        "data list",
+        "data show",
+        "data update",
+        "data archive",
+        "data restore",
+        "model create",
+        "model list",
+        "model show",
+        "model update",
+        "model archive",
+        "model restore",
+        "model download",
+        "datastore create",
+        "datastore list",
+        "datastore show",
+        "datastore delete",
+        "schedule create",
+        "schedule list",
+        "schedule show",
+        "schedule update",
+        "schedule enable",
+        "schedule disable",
+        "schedule trigger",
+        "schedule delete",
+        "batch-endpoint create",
+        "batch-endpoint list",
+        "batch-endpoint show",
+        "batch-endpoint update",
+        "batch-endpoint delete",
+        "batch-endpoint invoke",
+        "batch-endpoint list-jobs",
+        "batch-deployment create",
+        "batch-deployment list",
+        "batch-deployment show",
+        "batch-deployment update",
+        "batch-deployment delete",
+        "batch-deployment list-jobs",
         "workspace create",
         "workspace show",
         "workspace delete",
         "ml compute create",
         "ml job create",
+        "ml component create",
+        "ml batch-endpoint invoke",
     ] {
         let mut arguments: Vec<&str> = path.split(' ').collect();
         arguments.push("--help");
@@ -133,13 +194,32 @@ fn every_problem_of_a_file_is_said_at_once() {
     home.write("cluster.yml", BAD_CLUSTER);
     home.write("job.yml", BAD_JOB);
     home.write("instance.yml", "name: ci\ntype: computeinstance\n");
-    home.write("pipeline.yml", "type: pipeline\njobs: {}\n");
+    home.write("pipeline.yml", BAD_PIPELINE);
+    home.write(
+        "step.yml",
+        "type: command\ncommand: echo ${{inputs.words}}\ninputs: {word: {type: string}}\n",
+    );
+    home.write(
+        "schedule.yml",
+        "name: s\ntrigger: {type: cron, expression: hourly}\ncreate_job: ./pipeline.yml\n",
+    );
+    home.write("good.yml", "command: ls\nenvironment: {image: python}\n");
     home.write("broken.yml", "name: [\n");
     home.write("code.yml", "command: ls\ncode: ./src\nenvironment: {image: python}\n");
     assert_snapshot!("bad_cluster", home.run(&["compute", "create", "-f", "cluster.yml"]));
     assert_snapshot!("bad_job", home.run(&["job", "create", "-f", "job.yml"]));
     assert_snapshot!("bad_type", home.run(&["compute", "create", "-f", "instance.yml"]));
     assert_snapshot!("bad_pipeline", home.run(&["ml", "job", "create", "-f", "pipeline.yml"]));
+    assert_snapshot!("bad_component", home.run(&["component", "create", "-f", "step.yml"]));
+    assert_snapshot!("bad_schedule", home.run(&["schedule", "create", "-f", "schedule.yml"]));
+    assert_snapshot!("bad_nothing_to_create", home.run(&["data", "create"]));
+    assert_snapshot!("bad_web", home.run(&["job", "create", "-f", "good.yml", "--web"]));
+    assert_snapshot!("bad_from_and_file", home.run(&["job", "create", "-f", "good.yml", "--from", "j"]));
+    assert_snapshot!("validate_good", home.run(&["job", "validate", "-f", "good.yml"]));
+    assert_snapshot!(
+        "validate_bad",
+        home.run(&["job", "validate", "-f", "good.yml", "--set", "limits.timeout=soon"])
+    );
     assert_snapshot!("bad_yaml", home.run(&["compute", "create", "-f", "broken.yml"]));
     assert_snapshot!("bad_no_file", home.run(&["job", "create", "-f", "nowhere.yml"]));
     assert_snapshot!("bad_no_code", home.run(&["job", "create", "-f", "code.yml"]));

@@ -399,5 +399,6 @@ fn core_exit(exit: Exit) -> CoreExit {
             CoreExit::PrepareFailed { class, message: message.into() }
         }
         Exit::FinalizeFailed { message } => CoreExit::FinalizeFailed { message: message.into() },
+        Exit::Process { rank, exit } => CoreExit::Process { rank, exit: Box::new(core_exit(*exit)) },
     }
 }

@@ -8,6 +8,7 @@
 //!
 //! Nothing here decides anything: what may and what should happen is said by `neap_core`.
 
+mod addresses;
 pub mod alerts;
 pub mod clock;
 pub mod conversation;

@@ -57,6 +57,11 @@ impl Machine {
         &self.state
     }
 
+    /// Where the last plan has not looked yet, and until when timers were looked at.
+    pub fn left(&self) -> &Dirty {
+        &self.dirty
+    }
+
     /// Every effect that is wanted now: read once at the start.
     pub fn effects(&self) -> Vec<Effect> {
         effects::all(&self.state)

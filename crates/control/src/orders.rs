@@ -14,7 +14,7 @@ use neap_storage::foreign::{self, WEB_QUERY};
 use neap_storage::sas::{Grant, Permission, SasKey, Scope};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::limits;
+use crate::{addresses, limits};
 
 #[derive(Clone, Debug)]
 pub struct OrderSettings {
@@ -58,7 +58,7 @@ impl AttemptOrders {
     ) -> Result<AttemptSpec, OrderError> {
         let job = state.jobs.get(&id.job).ok_or(OrderError::Gone)?;
         let attempt = job.attempt().filter(|a| a.phase_on(node).is_some()).ok_or(OrderError::Gone)?;
-        let ranks = ranks_of(attempt, node);
+        let rank = attempt.rank_on(node).ok_or(OrderError::Gone)?;
         let node = state.nodes.get(&node).ok_or(OrderError::Gone)?;
         let body = self.reader.document(&job.document).map_err(|e| OrderError::Document(e.to_string()))?;
         let body = body.ok_or_else(|| OrderError::Document("it is not there".into()))?;
@@ -95,7 +95,8 @@ impl AttemptOrders {
             packages: document.packages,
             log_bytes_max: self.settings.log_bytes_max,
             preamble: document.preamble,
-            ranks,
+            ranks: (!attempt.ranks.is_empty() || document.distribution.is_some())
+                .then(|| self.ranks(id, attempt, rank)),
             distribution: document.distribution.map(distribution),
             tracking,
         })
@@ -142,6 +143,18 @@ impl AttemptOrders {
             workspace_id: derived_guid(&[&settings.installation, "workspace", &number]),
             server: self.settings.base_url.clone(),
         })
+    }
+
+    /// Which of the attempt's nodes this is, and where the others are.
+    fn ranks(&self, id: AttemptId, attempt: &Attempt, rank: u32) -> Ranks {
+        let nodes: Vec<NodeId> = attempt.nodes().collect();
+        Ranks {
+            rank,
+            addresses: nodes.iter().map(|node| addresses::local(*node).to_string()).collect(),
+            nodes: nodes.into_iter().map(|node| node.0).collect(),
+            port: addresses::port(&self.settings.base_url, id),
+            secret: self.sas.secret_for(&format!("ranks of attempt {id}")),
+        }
     }
 
     fn input(&self, input: &InputDocument, now_s: i64) -> Input {
@@ -246,14 +259,6 @@ fn limits_of(need: Need, given: Capacity) -> Limits {
         Need::Share(share) => share.min(given),
     };
     Limits { cpus_milli: granted.cpus_milli, memory_mb: granted.memory_mb, gpus: granted.gpus }
-}
-
-/// Which of several nodes this is, and who the others are. Of a job on one node: nothing.
-fn ranks_of(attempt: &Attempt, node: NodeId) -> Option<Ranks> {
-    if attempt.ranks.is_empty() {
-        return None;
-    }
-    Some(Ranks { rank: attempt.rank_on(node)?, nodes: attempt.nodes().map(|node| node.0).collect() })
 }
 
 /// The same in the agent's words.

@@ -12,7 +12,7 @@ use futures_util::stream::FuturesUnordered;
 use neap_core::command::Report;
 use neap_core::{Command, JobId, NodeId, Refusal, WorkspaceId};
 use neap_ledger::Document;
-use neap_protocol::{Decoder, Down, Frame, LogChunk, Up, encode_message};
+use neap_protocol::{Decoder, Down, Frame, LogChunk, LogSource, Up, encode_message};
 use neap_storage::joblog;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::mpsc;
@@ -173,9 +173,16 @@ impl<R: AsyncRead + Unpin> Session<R> {
                 offset: chunk.offset + chunk.bytes.len() as u64,
             });
         };
-        let stored = joblog::address(&format!("neapst{workspace}"), "azureml", &name).and_then(|address| {
-            self.sessions.logs.append(&address, id.job.0, id.number, chunk.offset, &chunk.bytes)
-        });
+        let (account, container) = (format!("neapst{workspace}"), "azureml");
+        let stored = match chunk.source {
+            None => joblog::address(&account, container, &name).and_then(|address| {
+                self.sessions.logs.append(&address, id.job.0, id.number, chunk.offset, &chunk.bytes)
+            }),
+            Some(source) => {
+                let shelf = joblog::Shelf { account: &account, container, job_name: &name };
+                self.sessions.logs.append_piece(shelf, id.job.0, &piece(id.number, source, chunk))
+            }
+        };
         match stored {
             Ok(offset) => self.say(&Down::LogAcknowledged { attempt: chunk.attempt, offset }),
             Err(neap_storage::Error::Gap { have_bytes, .. }) => {
@@ -208,6 +215,21 @@ impl<R: AsyncRead + Unpin> Session<R> {
         let mut frame = Vec::new();
         encode_message(message, &mut frame);
         self.frames.try_send(frame).map_err(|_| SessionError::Slow)
+    }
+}
+
+/// The same in the words of the store.
+fn piece(attempt: u32, source: LogSource, chunk: &LogChunk) -> joblog::Piece<'_> {
+    joblog::Piece {
+        attempt,
+        rank: source.rank,
+        untag: source.tagged.then_some(|line| {
+            let piece = neap_protocol::tag::untag(line);
+            (piece.rank, piece.bytes)
+        }),
+        offset: chunk.offset,
+        bytes: &chunk.bytes,
+        last: chunk.last,
     }
 }
 

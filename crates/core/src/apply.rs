@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::cluster::{BootHealth, Cluster, ClusterPhase, Cut, QueueKey};
 use crate::event::{self, Event};
 use crate::ids::{AttemptId, ClusterId, JobId, NameFingerprint, NodeId};
-use crate::job::{Attempt, Blame, Cancel, Exit, Job, JobState, Need, Phase, Rank, Stop};
+use crate::job::{Attempt, Blame, Cancel, Job, JobState, Need, Phase, Rank, Stop};
 use crate::node::{Node, NodeState};
 use crate::planted::{self, Bug};
 use crate::state::{Group, GroupKey, State, Timer, Workspace, WorkspaceKey};
@@ -250,9 +250,7 @@ fn cluster_deleted(state: &mut State, id: ClusterId) {
 }
 
 fn cluster_target(state: &mut State, at: Millis, e: &event::ClusterTarget) {
-    let for_room =
-        e.cuts.iter().any(|cut| matches!(cut, Cut::ProviderNodes { .. } | Cut::ProviderCapacity { .. }));
-    if for_room {
+    if e.cuts.iter().any(Cut::is_for_room) {
         state.waiting_for_room.insert(e.id);
     } else {
         state.waiting_for_room.remove(&e.id);
@@ -423,7 +421,7 @@ fn untime_node(state: &mut State, id: NodeId) {
 // ---- jobs
 
 fn job_submitted(state: &mut State, at: Millis, e: &event::JobSubmitted) {
-    let waits = !e.after.is_empty();
+    let waits = families::has_to_wait(state, e.family, &e.after);
     let job = Job {
         id: e.id,
         workspace: e.workspace,
@@ -500,10 +498,7 @@ fn ranks(e: &event::JobPlaced) -> Vec<Rank> {
 
 fn rank_ended(state: &mut State, at: Millis, e: &event::RankEnded) {
     with_attempt(state, e.id, e.attempt, |attempt| {
-        if e.exit != Some(Exit::Success) && attempt.blame.is_none() {
-            let reason = e.reason.clone().unwrap_or_default();
-            attempt.blame = Some(Blame { rank: e.rank, exit: e.exit.clone(), reason });
-        }
+        attempt.blame = Blame::after(attempt.blame.take(), e);
     });
     with_rank(state, e.id, e.attempt, e.rank, |rank| {
         rank.over = true;

@@ -133,6 +133,9 @@ pub enum Cut {
     ProviderNodes { in_use: u32, max: u32 },
     /// `local.capacity: strict` and the machine is full.
     ProviderCapacity { free: Capacity, needed: Capacity },
+    /// The next job wants several nodes at once. The provider never makes as many, or another cluster's job, which
+    /// came before, waits for as many too.
+    ProviderAtOnce { wanted: u32, max: u32 },
     /// Nodes failed to start; the next try is later.
     BootBackoff { failures: u32, retry_at: Millis },
     /// The server is being stopped.
@@ -140,6 +143,14 @@ pub enum Cut {
 }
 
 impl Cut {
+    /// The provider has no room: when a node goes there may be.
+    pub const fn is_for_room(&self) -> bool {
+        match self {
+            Self::ProviderNodes { .. } | Self::ProviderCapacity { .. } | Self::ProviderAtOnce { .. } => true,
+            Self::Maximum { .. } | Self::BootBackoff { .. } | Self::Draining => false,
+        }
+    }
+
     /// One sentence for people.
     pub fn sentence(&self) -> String {
         match self {
@@ -155,6 +166,11 @@ impl Cut {
             }
             Self::ProviderCapacity { free, needed } => {
                 format!("A node needs {needed}; the machine has {free} free and local.capacity is strict.")
+            }
+            Self::ProviderAtOnce { wanted, max } => {
+                format!(
+                    "The next job wants {wanted} nodes at once; the provider makes at most {max} over all clusters, and another job may come first."
+                )
             }
             Self::BootBackoff { failures, retry_at } => {
                 format!(

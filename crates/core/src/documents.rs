@@ -59,6 +59,19 @@ pub enum Distribution {
     },
 }
 
+impl Distribution {
+    /// How many processes there are on so many nodes, all together.
+    pub fn processes(&self, nodes: u32) -> u32 {
+        match self {
+            Self::Pytorch { processes_per_node } | Self::Mpi { processes_per_node } => {
+                nodes.saturating_mul(*processes_per_node)
+            }
+            Self::Tensorflow { workers, parameter_servers } => workers.saturating_add(*parameter_servers),
+            Self::Ray { .. } => nodes,
+        }
+    }
+}
+
 /// A blob or a folder of blobs, as the server's blob face reaches it: in a container of the workspace's own, or
 /// elsewhere, in a container whose name begins with `~` (see `neap_storage::foreign`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

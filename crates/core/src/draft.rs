@@ -115,11 +115,16 @@ impl Draft {
             Event::JobCancelRequested(e) => self.job(e.id),
             Event::JobEnded(e) => {
                 self.job(e.id);
-                self.touched.families.extend(self.state.family_of(e.id));
+                if !planted::is(Bug::FamilyNeverCloses) {
+                    self.touched.families.extend(self.state.family_of(e.id));
+                }
                 self.touched.workspaces.extend(self.state.families.get(&e.id).map(|f| f.workspace));
-                let waiters = self.state.awaited.get(&e.id).into_iter().flatten();
-                let of = |waiter: &JobId| Some(self.state.waits.get(waiter)?.family);
-                self.touched.families.extend(waiters.filter_map(of));
+                for waiter in self.state.awaited.get(&e.id).into_iter().flatten() {
+                    // The family that the waiter is in, and the waiter itself if it is one.
+                    let is_family = self.state.families.contains_key(waiter);
+                    self.touched.families.extend(is_family.then_some(*waiter));
+                    self.touched.families.extend(self.state.waits.get(waiter).map(|wait| wait.family));
+                }
             }
         }
     }

@@ -60,10 +60,15 @@ fn waiting_reasons(state: &State, id: JobId) -> Vec<String> {
         None => state.families.get(id).map(|family| family.name.clone()),
     };
     let names: Vec<_> = on.filter_map(name).map(|name| format!("'{name}'")).collect();
-    match names.as_slice() {
-        [] => vec!["It is about to be queued.".into()],
-        [one] => vec![format!("It waits for step {one} to complete.")],
-        several => vec![format!("It waits for steps {} to complete.", several.join(", "))],
+    let around = state.waits.get(&id).map(|wait| wait.family);
+    let around = around.filter(|family| state.waits.contains_key(family)).and_then(|id| name(&id));
+    match (names.as_slice(), around) {
+        ([], Some(family)) => {
+            vec![format!("It is part of '{family}', which waits for other steps to complete.")]
+        }
+        ([], None) => vec!["It is about to be queued.".into()],
+        ([one], _) => vec![format!("It waits for step {one} to complete.")],
+        (several, _) => vec![format!("It waits for steps {} to complete.", several.join(", "))],
     }
 }
 

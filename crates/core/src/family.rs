@@ -10,7 +10,7 @@ use imbl::OrdSet;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{DocHash, JobId, WorkspaceId};
-use crate::job::{Cancel, Outcome, Status};
+use crate::job::{Cancel, Failure, Outcome, Status};
 use crate::units::Millis;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,7 +34,26 @@ pub struct Family {
     /// Set once somebody wants it to end.
     pub cancel: Option<Cancel>,
     /// Set once a driven family is to take no more members: what it ends as.
-    pub closing: Option<Outcome>,
+    pub closing: Option<Closing>,
+}
+
+/// An [`Outcome`] as the state keeps it: snapshots leave no field out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Closing {
+    pub status: Status,
+    pub failure: Option<Failure>,
+}
+
+impl From<&Outcome> for Closing {
+    fn from(outcome: &Outcome) -> Self {
+        Self { status: outcome.status, failure: outcome.failure.clone() }
+    }
+}
+
+impl From<&Closing> for Outcome {
+    fn from(closing: &Closing) -> Self {
+        Self { status: closing.status, failure: closing.failure.clone() }
+    }
 }
 
 impl Family {

@@ -141,6 +141,7 @@ pub const fn cut_word(cut: &Cut) -> &'static str {
         Cut::Maximum { .. } => "maximum",
         Cut::ProviderNodes { .. } => "provider_nodes",
         Cut::ProviderCapacity { .. } => "provider_capacity",
+        Cut::ProviderAtOnce { .. } => "provider_at_once",
         Cut::BootBackoff { .. } => "boot_backoff",
         Cut::Draining => "draining",
     }
@@ -314,7 +315,10 @@ fn provider_limit(cluster: &Cluster) -> Signal {
         .cuts
         .iter()
         .filter(|cut| match cut {
-            Cut::ProviderNodes { .. } | Cut::ProviderCapacity { .. } | Cut::Draining => true,
+            Cut::ProviderNodes { .. }
+            | Cut::ProviderCapacity { .. }
+            | Cut::ProviderAtOnce { .. }
+            | Cut::Draining => true,
             Cut::Maximum { .. } | Cut::BootBackoff { .. } => false,
         })
         .map(Cut::sentence)

@@ -7,11 +7,13 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::apply::{family_timer, job_timer, node_timer, queue_key};
+use crate::cluster::Cluster;
 use crate::event::Event;
 use crate::explain;
 use crate::ids::JobId;
 use crate::job::JobState;
 use crate::node::NodeState;
+use crate::plan;
 use crate::state::{State, Timer};
 
 /// A broken promise.
@@ -27,9 +29,10 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Every invariant of a published state, which is always a planned one.
+/// Every invariant of a published state.
 pub fn check(state: &State) -> Vec<Violation> {
     let mut out = check_unplanned(state);
+    j2_no_attempt_is_nowhere(state, &mut out);
     n2_counts_stay_in_bounds(state, &mut out);
     out
 }
@@ -106,6 +109,14 @@ pub fn j1_families_are_whole(state: &State, out: &mut Vec<Violation>) {
             broken(out, "J1", format!("the name '{}' does not lead to family {}", family.name, family.id));
         }
     }
+    for job in state.jobs.values().filter(|job| job.state != JobState::Waiting) {
+        if state.waits.contains_key(&job.id) {
+            broken(out, "J1", format!("job {} has begun and still waits", job.id));
+        }
+        if job.family.is_some_and(|family| state.waits.contains_key(&family)) {
+            broken(out, "J1", format!("job {} has begun and its family waits", job.id));
+        }
+    }
     let waiting = state.jobs.values().filter(|job| job.state == JobState::Waiting).map(|job| job.id);
     for id in waiting.filter(|id| !state.waits.contains_key(id)) {
         broken(out, "J1", format!("job {id} waits for nothing"));
@@ -154,11 +165,7 @@ pub fn j2_one_attempt_at_a_time(state: &State, out: &mut Vec<Violation>) {
                     format!("job {} is at attempt {} of {}", job.id, attempt.number, job.attempts_made),
                 );
             }
-            let mut held = attempt.nodes_held().peekable();
-            if held.peek().is_none() {
-                broken(out, "J2", format!("job {} is active and on no node", job.id));
-            }
-            for node in held.filter(|node| !seen.contains(&(job.id, *node))) {
+            for node in attempt.nodes_held().filter(|node| !seen.contains(&(job.id, *node))) {
                 broken(out, "J2", format!("job {} is active on node {node}, which does not list it", job.id));
             }
             let ranks = attempt.nodes().count();
@@ -169,6 +176,16 @@ pub fn j2_one_attempt_at_a_time(state: &State, out: &mut Vec<Violation>) {
                     format!("job {} runs on {ranks} nodes and asked for {}", job.id, job.nodes),
                 );
             }
+        }
+    }
+}
+
+/// J2: an attempt is on a node. Between the end of its last rank and what follows from that it is not; both are of one
+/// batch.
+pub fn j2_no_attempt_is_nowhere(state: &State, out: &mut Vec<Violation>) {
+    for job in state.jobs.values() {
+        if job.attempt().is_some_and(|attempt| attempt.nodes_held().next().is_none()) {
+            broken(out, "J2", format!("job {} is active and on no node", job.id));
         }
     }
 }
@@ -223,25 +240,28 @@ pub fn n1_every_node_is_known(state: &State, out: &mut Vec<Violation>) {
 }
 
 /// N2: the target lies between min and max, or a cut says why not.
+///
+/// Promised of clusters that were planned since they changed. A plan is bounded and may leave a cluster for the next one,
+/// and no state says so; so where the counts are out of bounds, what the planner makes of the cluster must not be.
 pub fn n2_counts_stay_in_bounds(state: &State, out: &mut Vec<Violation>) {
-    for cluster in state.clusters.values().filter(|c| !c.is_deleting()) {
-        if cluster.target > cluster.scale.max {
-            broken(
-                out,
-                "N2",
-                format!(
-                    "cluster {} has target {} above max {}",
-                    cluster.id, cluster.target, cluster.scale.max
-                ),
-            );
+    for cluster in state.clusters.values().filter(|cluster| out_of_bounds(cluster).is_some()) {
+        let planned = plan::settled(state, cluster.id);
+        if let Some(what) = planned.clusters.get(&cluster.id).and_then(|cluster| out_of_bounds(cluster)) {
+            broken(out, "N2", what);
         }
-        if cluster.target < cluster.scale.min && cluster.cuts.is_empty() && cluster.unheard == 0 {
-            broken(
-                out,
-                "N2",
-                format!("cluster {} has target {} below min with no cut", cluster.id, cluster.target),
-            );
-        }
+    }
+}
+
+fn out_of_bounds(cluster: &Cluster) -> Option<String> {
+    let (id, target, max) = (cluster.id, cluster.target, cluster.scale.max);
+    if cluster.is_deleting() {
+        None
+    } else if target > max {
+        Some(format!("cluster {id} has target {target} above max {max}"))
+    } else if target < cluster.scale.min && cluster.cuts.is_empty() && cluster.unheard == 0 {
+        Some(format!("cluster {id} has target {target} below min with no cut"))
+    } else {
+        None
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::event::RankEnded;
 use crate::ids::{AttemptId, ClusterId, DocHash, JobId, NodeId, WorkspaceId};
 use crate::units::{Capacity, Millis};
 
@@ -114,6 +115,23 @@ pub struct Blame {
     pub rank: u32,
     pub exit: Option<Exit>,
     pub reason: Arc<str>,
+}
+
+impl Blame {
+    /// What the job ends for once this rank has ended too: the first that did not succeed. A node that was lost outweighs
+    /// an exit, since the others fail when one of them is suddenly gone, and may be heard of sooner.
+    pub(crate) fn after(before: Option<Self>, ended: &RankEnded) -> Option<Self> {
+        if ended.exit == Some(Exit::Success) {
+            return before;
+        }
+        match before {
+            Some(before) if before.exit.is_none() || ended.exit.is_some() => Some(before),
+            Some(_) | None => {
+                let reason = ended.reason.clone().unwrap_or_default();
+                Some(Self { rank: ended.rank, exit: ended.exit.clone(), reason })
+            }
+        }
+    }
 }
 
 impl Attempt {
@@ -242,14 +260,30 @@ impl Status {
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
     Success,
-    Code { code: i32 },
-    Signal { signal: i32 },
-    OutOfMemory { limit_mb: u64 },
+    Code {
+        code: i32,
+    },
+    Signal {
+        signal: i32,
+    },
+    OutOfMemory {
+        limit_mb: u64,
+    },
     Timeout,
     Stopped,
     LeaseLost,
-    PrepareFailed { class: Class, message: Arc<str> },
-    FinalizeFailed { message: Arc<str> },
+    PrepareFailed {
+        class: Class,
+        message: Arc<str>,
+    },
+    FinalizeFailed {
+        message: Arc<str>,
+    },
+    /// Of several processes on the node, the first that did not succeed, by its rank among all of the job.
+    Process {
+        rank: u32,
+        exit: Box<Self>,
+    },
 }
 
 /// Whose matter a failure is.

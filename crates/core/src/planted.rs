@@ -48,6 +48,16 @@ bugs! {
     BackoffNeverEnds "backoff-never-ends";
     RoomNotReturned "room-not-returned";
     ClusterDeletedEarly "cluster-deleted-early";
+    /// Before everything that it waits for has completed.
+    ReleasedTooEarly "released-too-early";
+    InVainReleased "in-vain-released";
+    FamilyNeverCloses "family-never-closes";
+    FamilyCancelLost "family-cancel-lost";
+    GangOvertaken "gang-overtaken";
+    GangHalfPlaced "gang-half-placed";
+    /// One rank's loss sends the job back while the others run.
+    RankLossRequeues "rank-loss-requeues";
+    RankEndCountedTwice "rank-end-counted-twice";
 }
 
 #[cfg(feature = "planted-bugs")]

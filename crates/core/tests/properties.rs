@@ -3,10 +3,13 @@
 
 use std::sync::Arc;
 
-use neap_core::command::{AttemptNews, PutCluster, PutWorkspace, Report, SubmitJob};
+use neap_core::command::{
+    AttemptNews, NewMember, NewMemberKind, PutCluster, PutWorkspace, Report, SubmitFamily, SubmitJob,
+};
 use neap_core::decide::decide;
+use neap_core::family::FamilyKind;
 use neap_core::invariants::{self, History, Violation};
-use neap_core::job::{Exit, Need};
+use neap_core::job::{Exit, Need, Outcome};
 use neap_core::node::NodeState;
 use neap_core::plan::{Dirty, plan, plan_into};
 use neap_core::settings::Settings;
@@ -20,16 +23,60 @@ const DOCUMENT: DocHash = DocHash([0; 32]);
 /// What the random world does next. Small numbers choose among what exists.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    PutCluster { which: u8, min: u8, max: u8, idle_s: u8 },
-    DeleteCluster { which: u8 },
-    Submit { cluster: u8, share: bool, timeout: bool, priority: u8 },
-    Cancel { job: u8 },
-    NodeNews { node: u8, news: u8 },
-    AttemptNews { node: u8, number: u8, news: u8 },
-    StaleNews { job: u8, attempt: u8, node: u8 },
+    PutCluster {
+        which: u8,
+        min: u8,
+        max: u8,
+        idle_s: u8,
+    },
+    DeleteCluster {
+        which: u8,
+    },
+    Submit {
+        cluster: u8,
+        share: bool,
+        timeout: bool,
+        priority: u8,
+    },
+    SubmitGang {
+        cluster: u8,
+        nodes: u8,
+        timeout: bool,
+    },
+    /// Each bit of `shape` decides something about a step.
+    SubmitFamily {
+        steps: u8,
+        shape: u64,
+        go_on: bool,
+        timeout: bool,
+    },
+    Drive {
+        family: u8,
+        close: bool,
+    },
+    DeleteWorkspace,
+    Cancel {
+        job: u8,
+    },
+    NodeNews {
+        node: u8,
+        news: u8,
+    },
+    AttemptNews {
+        node: u8,
+        number: u8,
+        news: u8,
+    },
+    StaleNews {
+        job: u8,
+        attempt: u8,
+        node: u8,
+    },
     Drain,
     Restart,
-    Wait { ms: u32 },
+    Wait {
+        ms: u32,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -38,12 +85,17 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..3u8).prop_map(|which| Step::DeleteCluster { which }),
         8 => (0..3u8, any::<bool>(), any::<bool>(), 0..3u8)
             .prop_map(|(cluster, share, timeout, priority)| Step::Submit { cluster, share, timeout, priority }),
+        4 => (0..3u8, 0..5u8, any::<bool>()).prop_map(|(cluster, nodes, timeout)| Step::SubmitGang { cluster, nodes, timeout }),
+        4 => (0..8u8, any::<u64>(), any::<bool>(), any::<bool>())
+            .prop_map(|(steps, shape, go_on, timeout)| Step::SubmitFamily { steps, shape, go_on, timeout }),
+        4 => (any::<u8>(), any::<bool>()).prop_map(|(family, close)| Step::Drive { family, close }),
         2 => any::<u8>().prop_map(|job| Step::Cancel { job }),
         10 => (any::<u8>(), 0..8u8).prop_map(|(node, news)| Step::NodeNews { node, news }),
         12 => (any::<u8>(), 1..5u8, 0..10u8).prop_map(|(node, number, news)| Step::AttemptNews { node, number, news }),
         2 => (any::<u8>(), 1..4u8, any::<u8>()).prop_map(|(job, attempt, node)| Step::StaleNews { job, attempt, node }),
         1 => Just(Step::Drain),
         1 => Just(Step::Restart),
+        1 => (0..24u8).prop_map(|luck| if luck == 0 { Step::DeleteWorkspace } else { Step::Restart }),
         6 => (1..200_000u32).prop_map(|ms| Step::Wait { ms }),
     ]
 }
@@ -131,6 +183,11 @@ impl World {
         expect_none(&invariants::check_unplanned(&draft.state));
     }
 
+    fn name(&mut self) -> String {
+        self.jobs += 1;
+        format!("job-{}", self.jobs)
+    }
+
     fn node(&self, pick: u8) -> Option<NodeId> {
         let nodes: Vec<_> = self.state.nodes.keys().copied().collect();
         (!nodes.is_empty()).then(|| nodes[pick as usize % nodes.len()])
@@ -158,29 +215,47 @@ impl World {
                 }
             }
             Step::Submit { cluster, share, timeout, priority } => {
-                self.jobs += 1;
+                let name = self.name();
                 let need = if share {
                     Need::Share(Capacity { cpus_milli: 1500, memory_mb: 1000, gpus: 0 })
                 } else {
                     Need::Whole
                 };
+                let timeout_ms = timeout.then_some(5_000);
                 self.command(Command::SubmitJob(SubmitJob {
-                    workspace: WorkspaceId(1),
-                    name: format!("job-{}", self.jobs).into(),
-                    cluster: format!("cluster-{}", (b'a' + cluster) as char).into(),
-                    owner: "me".into(),
                     priority,
                     need,
-                    nodes: 1,
-                    family: None,
-                    timeout_ms: timeout.then_some(5_000),
-                    document: DOCUMENT,
-                    meta: DOCUMENT,
-                    problems: vec![],
+                    timeout_ms,
+                    ..job(&name, cluster)
                 }));
             }
+            Step::SubmitGang { cluster, nodes, timeout } => {
+                let name = self.name();
+                self.command(Command::SubmitJob(SubmitJob {
+                    nodes: nodes.into(),
+                    timeout_ms: timeout.then_some(5_000),
+                    ..job(&name, cluster)
+                }));
+            }
+            Step::SubmitFamily { steps, shape, go_on, timeout } => {
+                let family = family(&self.name(), steps, shape, go_on, timeout);
+                self.command(Command::SubmitFamily(family));
+            }
+            Step::Drive { family, close } => {
+                let families: Vec<_> = self.state.families.keys().copied().collect();
+                let Some(family) = families.get(family as usize % families.len().max(1)).copied() else {
+                    return;
+                };
+                if close {
+                    self.command(Command::CloseFamily { family, outcome: Outcome::completed() });
+                } else {
+                    let name = self.name();
+                    self.command(Command::SubmitJob(SubmitJob { family: Some(family), ..job(&name, 0) }));
+                }
+            }
+            Step::DeleteWorkspace => self.command(Command::DeleteWorkspace { workspace: WorkspaceId(1) }),
             Step::Cancel { job } => {
-                let id = JobId(u64::from(job) % (self.jobs + 1));
+                let id = JobId(u64::from(job) % self.state.next.job.0);
                 self.command(Command::CancelJob { job: id, reason: "asked".into() });
             }
             Step::NodeNews { node, news } => {
@@ -195,7 +270,7 @@ impl World {
             }
             Step::StaleNews { job, attempt, node } => {
                 let attempt =
-                    AttemptId { job: JobId(u64::from(job) % (self.jobs + 1)), number: attempt.into() };
+                    AttemptId { job: JobId(u64::from(job) % self.state.next.job.0), number: attempt.into() };
                 let news = AttemptNews::Ended { exit: Exit::Success };
                 self.command(Command::Report(Report::Attempt {
                     node: NodeId(node.into()),
@@ -239,9 +314,85 @@ impl World {
                     }
                 }
             }
+            let driven: Vec<_> =
+                self.state.families.values().filter(|f| f.kind == FamilyKind::Driven).map(|f| f.id).collect();
+            for family in driven {
+                self.command(Command::CloseFamily { family, outcome: Outcome::completed() });
+            }
             self.wait(5_000);
         }
     }
+}
+
+/// On a whole node.
+fn job(name: &str, cluster: u8) -> SubmitJob {
+    SubmitJob {
+        workspace: WorkspaceId(1),
+        name: name.into(),
+        cluster: cluster_name(cluster),
+        owner: "me".into(),
+        priority: 1,
+        need: Need::Whole,
+        nodes: 1,
+        family: None,
+        timeout_ms: None,
+        document: DOCUMENT,
+        meta: DOCUMENT,
+        problems: vec![],
+    }
+}
+
+fn cluster_name(which: u8) -> Arc<str> {
+    format!("cluster-{}", (b'a' + which) as char).into()
+}
+
+/// Any shape: some of these are refused.
+fn family(name: &str, steps: u8, shape: u64, go_on: bool, timeout: bool) -> SubmitFamily {
+    let timeout_ms = timeout.then_some(60_000);
+    let of_kind = |kind| NewMemberKind::Family { kind, timeout_ms };
+    let root = match shape % 5 {
+        0 => FamilyKind::Driven,
+        _ => FamilyKind::Steps { go_on },
+    };
+    let member = |name: String, family: usize, after: Vec<usize>, what: NewMemberKind| NewMember {
+        name: name.into(),
+        family,
+        after,
+        what,
+        document: DOCUMENT,
+        meta: DOCUMENT,
+    };
+    let mut members = vec![member(name.into(), 0, vec![], of_kind(root))];
+    let mut dice = shape;
+    let mut roll = |sides: u64| {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (dice >> 33) % sides
+    };
+    for at in 1..=usize::from(steps) {
+        let what = match roll(8) {
+            0 => of_kind(FamilyKind::Driven),
+            1 | 2 => of_kind(FamilyKind::Steps { go_on }),
+            _ => NewMemberKind::Job {
+                cluster: cluster_name(roll(3) as u8),
+                priority: roll(3) as u8,
+                need: Need::Whole,
+                nodes: 1 + u32::from(roll(4) == 0),
+                timeout_ms: None,
+                work: None,
+                reused: roll(6) == 0,
+            },
+        };
+        // Mostly a family that comes before it, and what comes before it.
+        let families: Vec<usize> = (0..at)
+            .filter(|at| {
+                matches!(members[*at].what, NewMemberKind::Family { kind: FamilyKind::Steps { .. }, .. })
+            })
+            .collect();
+        let family = families.get(roll(families.len().max(1) as u64) as usize).copied().unwrap_or(0);
+        let after = (1..at).filter(|_| roll(4) == 0).collect();
+        members.push(member(format!("{name}-{at}"), family, after, what));
+    }
+    SubmitFamily { workspace: WorkspaceId(1), owner: "me".into(), members, problems: vec![] }
 }
 
 fn settings() -> Settings {
@@ -309,6 +460,17 @@ proptest! {
             world.take(step);
         }
         world.be_kind();
+        // A gang that a lowered maximum keeps out holds up whoever is behind it; it can be ended.
+        let stuck: Vec<_> = world.state.jobs.values().filter(|job| job.attempt().is_none()).map(|job| job.id).collect();
+        for job in &stuck {
+            let reasons = neap_core::explain::queue_reasons(&world.state, *job);
+            prop_assert!(!reasons.is_empty(), "job {} waits for no reason", job);
+        }
+        let gangs = world.state.jobs.values().filter(|job| job.nodes > 1).map(|job| job.id).collect::<Vec<_>>();
+        for job in gangs {
+            world.command(Command::CancelJob { job, reason: "asked".into() });
+        }
+        world.be_kind();
         for cluster in world.state.clusters.values() {
             prop_assert!(!cluster.is_deleting(), "cluster {} never went", cluster.id);
             prop_assert_eq!(cluster.active.len(), 0, "jobs still run");
@@ -319,6 +481,10 @@ proptest! {
             if wanted <= 6 {
                 prop_assert_eq!(cluster.live, cluster.scale.min, "cluster {} is not at rest", cluster.id);
             }
+        }
+        if world.state.clusters.values().all(|cluster| cluster.scale.max > 0) {
+            prop_assert!(world.state.families.is_empty(), "families never end: {:?}", world.state.families);
+            prop_assert!(world.state.waits.is_empty() && world.state.awaited.is_empty());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Drives the families that the core does not: sweeps. It wakes when something changed, looks at each, and says by
+//! Drives the families that the core does not: sweeps; and removes clusters that serverless jobs left. It wakes when something changed, looks at each, and says by
 //! ordinary commands what is to start, to stop, or to end.
 //!
 //! It keeps nothing that must outlive it. What has been decided is in the log as trials; after a crash the same look at
@@ -14,10 +14,13 @@ use neap_core::family::{Family, FamilyKind};
 use neap_core::{JobId, Refusal};
 
 use crate::app::App;
+use crate::arm::tidy_serverless;
 use crate::ask::Caller;
 
 /// Times that pass are looked at this often while something is driven.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Clusters that Neap made are looked at this often while there are any.
+const TIDY_EVERY: Duration = Duration::from_secs(60);
 /// Changes come in bursts: one look serves all that come within this.
 const BURST: Duration = Duration::from_millis(20);
 
@@ -46,11 +49,12 @@ pub async fn run(app: App) {
                 tracing::warn!(job = %family.name, %refusal, "a job made of jobs cannot go on now; it is tried again");
             }
         }
+        let tidied = tidy_serverless(&app, &conductor()).await.unwrap_or(true);
         let alarm = async {
-            if driven.is_empty() {
-                std::future::pending().await
-            } else {
-                tokio::time::sleep(LOOK_EVERY).await
+            match (driven.is_empty(), tidied) {
+                (false, _) => tokio::time::sleep(LOOK_EVERY).await,
+                (true, true) => tokio::time::sleep(TIDY_EVERY).await,
+                (true, false) => std::future::pending().await,
             }
         };
         tokio::select! {

@@ -30,3 +30,5 @@ pub const ARTIFACTS_LISTED_MAX: usize = 50_000;
 pub const EXPRESSION_DEPTH_MAX: usize = 64;
 /// What `usages` answers where no quota is set: clients want a number.
 pub const NO_LIMIT: i64 = i32::MAX as i64;
+/// Ranks whose logs are listed; all of them are among the job's artifacts.
+pub const LOG_FILES_MAX: u32 = 1_024;

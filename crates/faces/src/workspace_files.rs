@@ -7,6 +7,7 @@ use std::sync::Arc;
 use neap_core::documents::BlobPath;
 use neap_core::{Code, Refusal, WorkspaceId};
 use neap_ledger::JobRow;
+use neap_storage::joblog::Shelf;
 use neap_storage::sas::{Grant, Permission, Scope};
 use neap_storage::{BlobAddress, Condition, Headers, ListQuery, Store};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -90,50 +91,68 @@ pub(crate) fn container_signature(app: &App, account: &str, container: &str) -> 
     app.sas.sign(&grant, now_s)
 }
 
-/// The URL of a job's log for one caller: needs no token, holds for an hour, opens nothing else.
-pub(crate) fn log_url(app: &App, base: &str, job: &JobRow, caller: &str) -> String {
+/// The URL of a job's log, or of one rank's, for one caller: needs no token, holds for an hour, opens nothing else.
+pub(crate) fn log_url(app: &App, base: &str, job: &JobRow, rank: Option<u32>, caller: &str) -> String {
     let now_s = app.now_s();
     let account = account(job.workspace);
     let grant = Grant {
         account: account.clone(),
         container: ARTIFACT_CONTAINER.into(),
-        scope: Scope::Blob(log_permit(job.id.0, caller)),
+        scope: Scope::Blob(log_permit(job.id.0, rank, caller)),
         permissions: vec![Permission::Read],
         starts_s: None,
         expires_s: now_s + limits::SIGNED_URL_TTL_S,
     };
     let signature = app.sas.sign(&grant, now_s);
-    format!("{base}/neap/logs/{account}/{}?for={}&{signature}", job.id, utf8_percent_encode(caller, NAME))
+    let rank = rank.map(|rank| format!("rank={rank}&")).unwrap_or_default();
+    let caller = utf8_percent_encode(caller, NAME);
+    format!("{base}/neap/logs/{account}/{}?{rank}for={caller}&{signature}", job.id)
 }
 
-/// Whether a log URL is one of ours; gives the caller it was made for.
-pub(crate) fn check_log_url(app: &App, query: &Query, account: &str, job: u64) -> Result<String, Refusal> {
+/// Whether a log URL is one of ours; gives the rank and the caller it was made for.
+pub(crate) fn check_log_url(
+    app: &App,
+    query: &Query,
+    account: &str,
+    job: u64,
+) -> Result<(Option<u32>, String), Refusal> {
     let caller = query.get("for").unwrap_or("");
+    let rank = query.get("rank").and_then(|rank| rank.parse().ok());
     app.sas
         .check(
             query.pairs(),
             account,
             ARTIFACT_CONTAINER,
-            &log_permit(job, caller),
+            &log_permit(job, rank, caller),
             &[Permission::Read],
             app.now_s(),
         )
         .map_err(|e| Refusal::because(Code::AuthorizationFailed, format!("The log cannot be read: {e}.")))?;
-    Ok(caller.into())
+    Ok((rank, caller.into()))
 }
 
 /// What a log URL is signed over: no blob has such a name, so it opens no blob.
-fn log_permit(job: u64, caller: &str) -> String {
-    format!("@neap-log/{job}/{caller}")
+fn log_permit(job: u64, rank: Option<u32>, caller: &str) -> String {
+    match rank {
+        None => format!("@neap-log/{job}/{caller}"),
+        Some(rank) => format!("@neap-log/{job}/rank-{rank}/{caller}"),
+    }
 }
 
 pub(crate) fn log_address(job: &JobRow) -> Result<BlobAddress, Refusal> {
     neap_storage::joblog::address(&account(job.workspace), ARTIFACT_CONTAINER, &job.name).map_err(storage)
 }
 
-/// The whole log; while the job runs only its whole lines, since clients count lines.
-pub(crate) async fn read_log(app: &App, job: &JobRow) -> Result<Vec<u8>, Refusal> {
-    let address = log_address(job)?;
+/// The whole log, or that of one rank; while the job runs only its whole lines, since clients count lines.
+pub(crate) async fn read_log(app: &App, job: &JobRow, rank: Option<u32>) -> Result<Vec<u8>, Refusal> {
+    let address = match rank {
+        None => log_address(job)?,
+        Some(rank) => {
+            let account = account(job.workspace);
+            let shelf = Shelf { account: &account, container: ARTIFACT_CONTAINER, job_name: &job.name };
+            neap_storage::joblog::rank_address(shelf, rank).map_err(storage)?
+        }
+    };
     let running = !job.status.is_final();
     in_store(app, move |store| {
         let blob = match store.open_blob(&address) {

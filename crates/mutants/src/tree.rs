@@ -10,7 +10,8 @@ use std::process::Command;
 use crate::Error;
 
 /// What is mutated: files, and folders with everything in them.
-const SUBJECTS: [&str; 3] = ["crates/core/src/decide", "crates/core/src/apply.rs", "crates/core/src/plan"];
+const SUBJECTS: [&str; 4] =
+    ["crates/core/src/decide", "crates/core/src/apply.rs", "crates/core/src/apply", "crates/core/src/plan"];
 const CORE: &str = "crates/core/src/lib.rs";
 const MUTANT: &str = "crates/core/src/mutant.rs";
 

@@ -10,6 +10,8 @@ use crate::{AttemptRef, FRAME_BYTES_MAX};
 pub enum FrameKind {
     Message = 0,
     Log = 1,
+    /// As `Log`, of an attempt with several logs.
+    RankLog = 2,
 }
 
 /// A piece of an attempt's output, as the agent's spool holds it from `offset` on.
@@ -19,7 +21,18 @@ pub struct LogChunk {
     pub offset: u64,
     /// True with the last chunk: the attempt has ended and its spool is complete.
     pub last: bool,
+    /// Whose output it is, where the job has more than one log.
+    pub source: Option<LogSource>,
     pub bytes: Vec<u8>,
+}
+
+/// Which of a job's several logs a node's output belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogSource {
+    /// The first rank on the node; it names the stream, and whatever no tag says otherwise of is its.
+    pub rank: u32,
+    /// Lines may begin with a tag that names the rank that wrote them; see [`crate::tag`].
+    pub tagged: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +54,8 @@ pub enum FrameError {
 }
 
 const LOG_HEADER_BYTES: usize = 8 + 4 + 8 + 1;
+const LAST: u8 = 1;
+const TAGGED: u8 = 2;
 
 /// Appends one message as a frame.
 pub fn encode_message<M: Serialize>(message: &M, out: &mut Vec<u8>) {
@@ -56,11 +71,15 @@ pub fn encode_message<M: Serialize>(message: &M, out: &mut Vec<u8>) {
 pub fn encode_log(chunk: &LogChunk, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
-    out.push(FrameKind::Log as u8);
+    out.push(if chunk.source.is_some() { FrameKind::RankLog } else { FrameKind::Log } as u8);
     out.extend_from_slice(&chunk.attempt.job.to_be_bytes());
     out.extend_from_slice(&chunk.attempt.attempt.to_be_bytes());
     out.extend_from_slice(&chunk.offset.to_be_bytes());
-    out.push(u8::from(chunk.last));
+    let tagged = chunk.source.is_some_and(|source| source.tagged);
+    out.push(u8::from(chunk.last) * LAST + u8::from(tagged) * TAGGED);
+    if let Some(source) = chunk.source {
+        out.extend_from_slice(&source.rank.to_be_bytes());
+    }
     out.extend_from_slice(&chunk.bytes);
     close(start, out);
 }
@@ -105,7 +124,8 @@ impl Decoder {
         let Some(body) = rest.get(4..4 + length) else { return Ok(None) };
         let frame = match body[0] {
             k if k == FrameKind::Message as u8 => Frame::Message(serde_json::from_slice(&body[1..])?),
-            k if k == FrameKind::Log as u8 => Frame::Log(log_chunk(&body[1..])?),
+            k if k == FrameKind::Log as u8 => Frame::Log(log_chunk(&body[1..], false)?),
+            k if k == FrameKind::RankLog as u8 => Frame::Log(log_chunk(&body[1..], true)?),
             other => return Err(FrameError::UnknownKind(other)),
         };
         self.read += 4 + length;
@@ -113,19 +133,27 @@ impl Decoder {
     }
 }
 
-fn log_chunk(body: &[u8]) -> Result<LogChunk, FrameError> {
-    if body.len() < LOG_HEADER_BYTES {
+fn log_chunk(body: &[u8], of_rank: bool) -> Result<LogChunk, FrameError> {
+    if body.len() < LOG_HEADER_BYTES + if of_rank { 4 } else { 0 } {
         return Err(FrameError::ShortLog);
     }
     let (job, rest) = body.split_at(8);
     let (attempt, rest) = rest.split_at(4);
     let (offset, rest) = rest.split_at(8);
+    let (flags, mut bytes) = (rest[0], &rest[1..]);
     let be64 = |b: &[u8]| b.iter().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
+    let mut source = None;
+    if of_rank {
+        let (rank, rest) = bytes.split_at(4);
+        source = Some(LogSource { rank: be64(rank) as u32, tagged: flags & TAGGED != 0 });
+        bytes = rest;
+    }
     Ok(LogChunk {
         attempt: AttemptRef { job: be64(job), attempt: be64(attempt) as u32 },
         offset: be64(offset),
-        last: rest[0] != 0,
-        bytes: rest[1..].to_vec(),
+        last: flags & LAST != 0,
+        source,
+        bytes: bytes.to_vec(),
     })
 }
 
@@ -136,10 +164,19 @@ mod tests {
 
     #[test]
     fn frames_survive_any_split() {
+        for source in
+            [None, Some(LogSource { rank: 0, tagged: false }), Some(LogSource { rank: 9, tagged: true })]
+        {
+            check_split(source);
+        }
+    }
+
+    fn check_split(source: Option<LogSource>) {
         let chunk = LogChunk {
             attempt: AttemptRef { job: 7, attempt: 2 },
             offset: 1 << 40,
             last: true,
+            source,
             bytes: b"hello\n".to_vec(),
         };
         let mut wire = Vec::new();

@@ -8,8 +8,9 @@
 
 mod frame;
 mod messages;
+pub mod tag;
 
-pub use frame::{Decoder, Frame, FrameError, FrameKind, LogChunk, encode_log, encode_message};
+pub use frame::{Decoder, Frame, FrameError, FrameKind, LogChunk, LogSource, encode_log, encode_message};
 pub use messages::*;
 
 /// The version both sides state in their first message. An unknown major version is refused in words.

@@ -104,6 +104,11 @@ pub enum Exit {
     FinalizeFailed {
         message: String,
     },
+    /// Of several processes on the node, the first that did not succeed, by its rank among all of the job.
+    Process {
+        rank: u32,
+        exit: Box<Self>,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -215,7 +220,19 @@ pub struct Ranks {
     pub rank: u32,
     /// The nodes by rank.
     pub nodes: Vec<u64>,
+    /// Where each of them is reached by the others, by rank.
+    #[serde(default)]
+    pub addresses: Vec<String>,
+    /// The first of [`PORTS_PER_ATTEMPT`] ports that are the attempt's on every one of its nodes.
+    #[serde(default)]
+    pub port: u16,
+    /// Known to the nodes of this attempt alone: by it they know each other.
+    #[serde(default)]
+    pub secret: String,
 }
+
+/// Ports that an attempt on several nodes has for itself.
+pub const PORTS_PER_ATTEMPT: u16 = 16;
 
 /// How the processes of a job on several nodes, or of several processes on one, find each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -183,10 +183,12 @@ fn attempts(spawner: &Spawner, root: &Path, ms: usize, at_once: usize, full: boo
                 tmp_dir: dir.join("tmp"),
                 hide: vec![root.into()],
                 user,
+                users: None,
             };
             let apart = full && spawner.capabilities().namespaces();
             Launch {
                 head_bytes: 0,
+                own_program: None,
                 command: "true".into(),
                 env: ENV.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
                 cwd: if apart { PathBuf::from(JOBS_PLACE).join("job/wd") } else { dir.join("work/wd") },

@@ -39,6 +39,14 @@ pub(crate) fn enter(view: &View) -> Result<(), StepError> {
     let work = sys::open_tree(&text(&view.work_dir)?).map_err(at("opening the working folder"))?;
     let tmp = sys::open_tree(&text(&view.tmp_dir)?).map_err(at("opening the folder for /tmp"))?;
 
+    let users = view
+        .users
+        .as_ref()
+        .map(|users| sys::open_tree(&text(users)?).map_err(at("opening the table of users")));
+    if let Some(users) = users.transpose()? {
+        sys::move_mount(&users, c"/etc/passwd").map_err(at("mounting the table of users"))?;
+    }
+
     let flags = libc::MS_NOSUID | libc::MS_NODEV;
     sys::mount(c"tmpfs", c"/mnt", c"tmpfs", flags, c"mode=0755").map_err(at("mounting a tmpfs on /mnt"))?;
     let place = Path::new(JOBS_PLACE).join(&view.job_name);

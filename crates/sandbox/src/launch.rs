@@ -25,6 +25,10 @@ pub struct Launch {
     pub head_bytes: u64,
     /// Run as `bash -c` would, or by `sh -c` where there is no bash.
     pub command: String,
+    /// Run the agent's own program with these arguments instead of the command, wherever it lies: it need not be
+    /// visible to the attempt.
+    #[serde(default)]
+    pub own_program: Option<Vec<String>>,
     /// The whole environment.
     pub env: Vec<(String, String)>,
     /// The working folder, as the process sees it.
@@ -50,6 +54,9 @@ pub struct View {
     pub hide: Vec<PathBuf>,
     /// User and group the process gets; only root can give another than its own.
     pub user: Option<u32>,
+    /// A file that appears as `/etc/passwd`, for programs that must know who they are.
+    #[serde(default)]
+    pub users: Option<PathBuf>,
 }
 
 /// Hard limits. Zero means none.

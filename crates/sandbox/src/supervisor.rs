@@ -204,9 +204,15 @@ impl<'a> Supervisor<'a> {
             sys::give_to(&self.pipe, user);
             self.pipe_user = Some(user);
         }
+        let own_program = launch.own_program.as_ref().map(|arguments| {
+            // Whatever became of the file that it was started from.
+            File::open("/proc/self/exe").map(|file| (file, arguments.as_slice()))
+        });
+        let own_program = own_program.transpose().map_err(|e| ("opening the agent's program", e))?;
         let mut program = Program::new(ProgramSpec {
             shell: inherited.shell,
             command: &launch.command,
+            own_program: own_program.as_ref().map(|(file, arguments)| (file.as_raw_fd(), *arguments)),
             direct: (inherited.shell == BASH)
                 .then(|| crate::direct::direct(&launch.command, &launch.env))
                 .flatten(),

@@ -48,6 +48,8 @@ pub(crate) struct Program {
     _text: Vec<CString>,
     argv: Vec<*const c_char>,
     envp: Vec<*const c_char>,
+    /// To be executed in place of the shell, with the same variables.
+    own_program: Option<RawFd>,
     direct: Option<DirectProgram>,
     cwd: CString,
     stdin: RawFd,
@@ -75,6 +77,8 @@ struct DirectProgram {
 pub(crate) struct ProgramSpec<'a> {
     pub shell: &'a CStr,
     pub command: &'a str,
+    /// What is run instead of the command: an open program, and its arguments.
+    pub own_program: Option<(RawFd, &'a [String])>,
     /// The same command, where it needs no shell.
     pub direct: Option<Direct>,
     pub env: &'a [(String, String)],
@@ -112,16 +116,24 @@ impl Program {
             CString::new(bytes)
                 .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a zero byte in the text"))
         };
-        let mut owned =
-            vec![text(spec.shell.to_bytes().to_vec())?, text(b"-c".to_vec())?, text(spec.command.into())?];
+        let mut owned = match spec.own_program {
+            None => {
+                vec![text(spec.shell.to_bytes().to_vec())?, text(b"-c".to_vec())?, text(spec.command.into())?]
+            }
+            Some((_, arguments)) => std::iter::once(&"neap".to_owned())
+                .chain(arguments)
+                .map(|word| text(word.clone().into_bytes()))
+                .collect::<io::Result<_>>()?,
+        };
+        let words = owned.len();
         for (name, value) in spec.env {
             owned.push(text(format!("{name}={value}").into_bytes())?);
         }
-        let mut argv: Vec<_> = owned[..3].iter().map(|t| t.as_ptr()).collect();
+        let mut argv: Vec<_> = owned[..words].iter().map(|t| t.as_ptr()).collect();
         argv.push(std::ptr::null());
-        let mut envp: Vec<_> = owned[3..].iter().map(|t| t.as_ptr()).collect();
+        let mut envp: Vec<_> = owned[words..].iter().map(|t| t.as_ptr()).collect();
         let mut direct = None;
-        if let Some(Direct { words, candidates }) = spec.direct {
+        if let Some(Direct { words, candidates }) = spec.direct.filter(|_| spec.own_program.is_none()) {
             let added = [text([b"PWD=", spec.cwd].concat())?, c"SHLVL=0".to_owned()];
             let words =
                 words.into_iter().map(|word| text(word.into_bytes())).collect::<io::Result<Vec<_>>>()?;
@@ -139,6 +151,7 @@ impl Program {
         envp.push(std::ptr::null());
         Ok(Self {
             shell: spec.shell.to_owned(),
+            own_program: spec.own_program.map(|(fd, _)| fd),
             _text: owned,
             argv,
             envp,
@@ -236,6 +249,11 @@ extern "C" fn begin(program: *mut c_void) -> c_int {
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        if let Some(fd) = program.own_program {
+            let (argv, envp) = (program.argv.as_ptr(), program.envp.as_ptr());
+            libc::syscall(libc::SYS_execveat, fd, c"".as_ptr(), argv, envp, libc::AT_EMPTY_PATH);
+            return failed(program, "executing the agent's program");
+        }
         if let Some(direct) = &program.direct {
             // The first that can be executed, as the shell searches. Where none can, or the kernel does not take it,
             // the shell below gets the command after all: with the variables as they were given.

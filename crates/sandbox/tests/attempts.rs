@@ -116,6 +116,7 @@ impl World {
             if self.isolated() { PathBuf::from(JOBS_PLACE).join("job/wd") } else { dir.join("work/wd") };
         Launch {
             head_bytes: 0,
+            own_program: None,
             command: command.into(),
             env: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
             cwd,
@@ -127,6 +128,7 @@ impl World {
                 tmp_dir: dir.join("tmp"),
                 hide: vec![self.root.path().into()],
                 user,
+                users: None,
             }),
             slot,
             limits: AttemptLimits { cpus_milli: 1000, memory_mb: 64, processes: 64 },

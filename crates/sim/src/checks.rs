@@ -1,11 +1,15 @@
 //! The promises of the design, watched in the world: what no single state and no single process can see.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use neap_control::leases::Due;
 use neap_core::cluster::QueueKey;
+use neap_core::family::FamilyKind;
 use neap_core::invariants::{self, History, Violation};
-use neap_core::job::JobState;
+use neap_core::job::{JobState, Need, Status};
+use neap_core::node::NodeState;
+use neap_core::plan::{Dirty, plan};
 use neap_core::{Event, JobId, NodeId, State};
 use neap_protocol::AttemptRef;
 
@@ -26,15 +30,31 @@ pub(crate) struct Checks {
     history: History,
     /// Jobs whose submit was answered with yes.
     pub acknowledged: BTreeSet<JobId>,
-    names: BTreeMap<std::sync::Arc<str>, JobId>,
+    names: BTreeMap<Arc<str>, JobId>,
     /// What was asked for at submission.
-    priorities: BTreeMap<JobId, u8>,
-    ended: BTreeSet<u64>,
+    asked: BTreeMap<JobId, Asked>,
+    /// What each job and family ended as.
+    ended: BTreeMap<JobId, Status>,
+    /// Members of each family that have not ended, and families of which one did not complete.
+    members: BTreeMap<JobId, BTreeSet<JobId>>,
+    spoilt: BTreeSet<JobId>,
+    /// (job, attempt, rank)
+    ranks_ended: BTreeSet<(JobId, u32, u32)>,
     /// When each node last had work, or became ready.
     used_at: BTreeMap<NodeId, neap_core::Millis>,
-    running: BTreeMap<u64, Vec<(InstanceId, AttemptRef)>>,
+    running: BTreeMap<u64, Vec<(InstanceId, NodeId, AttemptRef)>>,
     unknown_since: BTreeMap<InstanceId, (u64, u64)>,
     published: u64,
+}
+
+#[derive(Debug)]
+struct Asked {
+    priority: u8,
+    nodes: usize,
+    family: Option<JobId>,
+    after: Vec<JobId>,
+    /// A family that is complete when its members are.
+    of_steps: bool,
 }
 
 fn broken(out: &mut Vec<Violation>, invariant: &'static str, what: String) {
@@ -54,28 +74,38 @@ impl Checks {
         out.extend(self.history.observe(event, after));
         match event {
             Event::JobSubmitted(e) => {
-                if let Some(other) = self.names.insert(e.name.clone(), e.id) {
-                    broken(
-                        out,
-                        "J1",
-                        format!("the name '{}' was given to jobs {other} and {}", e.name, e.id),
-                    );
-                }
-                self.priorities.insert(e.id, e.priority);
+                let (priority, nodes) = (e.priority, e.nodes as usize);
+                let asked =
+                    Asked { priority, nodes, family: e.family, after: e.after.clone(), of_steps: false };
+                self.asked_for(e.id, &e.name, asked, out);
             }
+            Event::FamilyOpened(e) => {
+                let of_steps = matches!(e.kind, FamilyKind::Steps { .. });
+                let asked =
+                    Asked { priority: 0, nodes: 0, family: e.family, after: e.after.clone(), of_steps };
+                self.asked_for(e.id, &e.name, asked, out);
+            }
+            Event::JobReleased(e) => self.has_waited(e.id, "released", out),
             Event::JobPlaced(e) => {
-                self.used_at.insert(e.node, after.now);
+                let nodes: Vec<NodeId> = std::iter::once(e.node).chain(e.others.iter().copied()).collect();
+                self.used(nodes.iter().copied(), after);
                 self.placed_in_order(e.id, before, out);
+                self.placed_whole(e.id, &nodes, before, out);
+                self.has_waited(e.id, "placed", out);
+                self.is_wanted(e.id, before, out);
+            }
+            Event::RankEnded(e) => {
+                self.used([e.node].into_iter(), after);
+                if !self.ranks_ended.insert((e.id, e.attempt, e.rank)) {
+                    broken(out, "J3", format!("rank {} of {}-{} ended twice", e.rank, e.id, e.attempt));
+                }
             }
             Event::NodeReady(e) => {
                 self.used_at.insert(e.id, after.now);
             }
             Event::JobEnded(e) => {
-                self.ended.insert(e.id.0);
                 let current = before.jobs.get(&e.id).and_then(|job| job.attempt());
-                if let Some(attempt) = current {
-                    self.used_at.insert(attempt.node, after.now);
-                }
+                self.used(current.into_iter().flat_map(|attempt| attempt.nodes_held()), after);
                 if e.attempt.is_some() && e.attempt != current.map(|a| a.number) {
                     let current = current.map(|a| a.number);
                     broken(
@@ -84,12 +114,12 @@ impl Checks {
                         format!("job {} ended by attempt {:?}, current {current:?}", e.id, e.attempt),
                     );
                 }
+                self.nothing_runs(e.id, "ended", out);
+                self.ends(e.id, e.outcome.status, out);
             }
             Event::JobRequeued(e) => {
                 let current = before.jobs.get(&e.id).and_then(|job| job.attempt());
-                if let Some(attempt) = current {
-                    self.used_at.insert(attempt.node, after.now);
-                }
+                self.used(current.into_iter().flat_map(|attempt| attempt.nodes_held()), after);
                 if current.map(|a| a.number) != Some(e.attempt) {
                     broken(
                         out,
@@ -97,6 +127,7 @@ impl Checks {
                         format!("job {} went back by attempt {}, not its own", e.id, e.attempt),
                     );
                 }
+                self.nothing_runs(e.id, "went back", out);
             }
             Event::NodeLeaving(e) => self.leaves_for_a_reason(e.id, before, after, out),
             _ => {}
@@ -107,7 +138,7 @@ impl Checks {
     fn placed_in_order(&self, id: JobId, before: &State, out: &mut Vec<Violation>) {
         let Some(job) = before.jobs.get(&id) else { return };
         let key = |id: JobId| QueueKey {
-            behind: u8::MAX - self.priorities.get(&id).copied().unwrap_or_default(),
+            behind: u8::MAX - self.asked.get(&id).map_or(0, |asked| asked.priority),
             job: id,
         };
         let waiting = before
@@ -144,27 +175,126 @@ impl Checks {
         }
     }
 
-    /// J2: one process of a job at a time, and none after its end was accepted.
-    pub fn process_starts(&mut self, _now: u64, instance: InstanceId, attempt: AttemptRef) -> Vec<Violation> {
+    /// J2: a process is of the job's current attempt, on a node that the attempt was placed on, and alone there; and none
+    /// starts after the job's end was accepted.
+    pub fn process_starts(
+        &mut self,
+        instance: InstanceId,
+        node: NodeId,
+        attempt: AttemptRef,
+        durable: &State,
+    ) -> Vec<Violation> {
         let mut out = Vec::new();
-        if self.ended.contains(&attempt.job) {
-            broken(&mut out, "J2", format!("attempt {attempt} started after job {} had ended", attempt.job));
+        let job = JobId(attempt.job);
+        if self.ended.contains_key(&job) {
+            broken(&mut out, "J2", format!("attempt {attempt} started after job {job} had ended"));
         }
         let running = self.running.entry(attempt.job).or_default();
-        if let Some((other, which)) = running.first() {
+        let beside = |(_, at, which): &&(InstanceId, NodeId, AttemptRef)| *which != attempt || *at == node;
+        if let Some((other, _, which)) = running.iter().find(beside) {
             broken(
                 &mut out,
                 "J2",
                 format!("attempt {attempt} started on m-{instance} while {which} ran on m-{other}"),
             );
         }
-        running.push((instance, attempt));
+        let current = durable.jobs.get(&job).and_then(|job| job.attempt());
+        if !current.is_some_and(|a| a.number == attempt.attempt && a.phase_on(node).is_some()) {
+            broken(&mut out, "J2", format!("attempt {attempt} started on n-{node} and is not to run there"));
+        }
+        running.push((instance, node, attempt));
         out
     }
 
     pub fn process_stops(&mut self, instance: InstanceId, attempt: AttemptRef) {
         if let Some(running) = self.running.get_mut(&attempt.job) {
-            running.retain(|which| *which != (instance, attempt));
+            running.retain(|(at, _, which)| (*at, *which) != (instance, attempt));
+        }
+    }
+
+    fn asked_for(&mut self, id: JobId, name: &Arc<str>, asked: Asked, out: &mut Vec<Violation>) {
+        if let Some(other) = self.names.insert(name.clone(), id) {
+            broken(out, "J1", format!("the name '{name}' was given to jobs {other} and {id}"));
+        }
+        if let Some(family) = asked.family {
+            self.members.entry(family).or_default().insert(id);
+        }
+        self.asked.insert(id, asked);
+    }
+
+    fn used(&mut self, nodes: impl Iterator<Item = NodeId>, after: &State) {
+        self.used_at.extend(nodes.map(|node| (node, after.now)));
+    }
+
+    /// The families that a job is in, the innermost first.
+    fn families_of(&self, id: JobId) -> impl Iterator<Item = JobId> {
+        let family = |id: &JobId| self.asked.get(id).and_then(|asked| asked.family);
+        std::iter::successors(family(&id), move |id| family(id))
+    }
+
+    /// J1: whatever it waits for, and whatever the families around it wait for, has completed.
+    fn has_waited(&self, id: JobId, what: &str, out: &mut Vec<Violation>) {
+        for waiter in std::iter::once(id).chain(self.families_of(id)) {
+            let after = self.asked.get(&waiter).map_or(&[][..], |asked| &asked.after);
+            for other in after.iter().filter(|other| self.ended.get(other) != Some(&Status::Completed)) {
+                let is = self.ended.get(other);
+                broken(
+                    out,
+                    "J1",
+                    format!("job {id} was {what}; {waiter} waits for {other}, which is {is:?}"),
+                );
+            }
+        }
+    }
+
+    /// J1: nothing new starts in a family that is ending.
+    fn is_wanted(&self, id: JobId, before: &State, out: &mut Vec<Violation>) {
+        let ending = |family: &JobId| before.families.get(family).is_some_and(|family| family.is_ending());
+        if let Some(family) = self.families_of(id).find(ending) {
+            broken(out, "J1", format!("job {id} was placed and its family {family} is ending"));
+        }
+    }
+
+    /// J2: on as many nodes as it asked for, all at once; each is there, and free if it is to be had whole.
+    fn placed_whole(&self, id: JobId, nodes: &[NodeId], before: &State, out: &mut Vec<Violation>) {
+        let asked = self.asked.get(&id).map_or(0, |asked| asked.nodes);
+        let distinct: BTreeSet<&NodeId> = nodes.iter().collect();
+        if distinct.len() != asked || nodes.len() != asked {
+            broken(out, "J2", format!("job {id} asked for {asked} nodes and was placed on {nodes:?}"));
+        }
+        let whole = before.jobs.get(&id).is_some_and(|job| job.need == Need::Whole);
+        let free = |id: &&NodeId| {
+            let node = before.nodes.get(*id).filter(|node| node.state == NodeState::Ready && !node.silent);
+            node.is_some_and(|node| !node.exclusive && (node.attempts.is_empty() || !whole))
+        };
+        if let Some(node) = nodes.iter().find(|node| !free(node)) {
+            broken(out, "J2", format!("job {id} was placed on node {node}, which is not free"));
+        }
+    }
+
+    /// J2: nothing of a job runs when it goes back or ends; only then may another attempt start.
+    fn nothing_runs(&self, id: JobId, what: &str, out: &mut Vec<Violation>) {
+        if let Some((machine, _, attempt)) = self.running.get(&id.0).and_then(|running| running.first()) {
+            broken(out, "J2", format!("job {id} {what} while attempt {attempt} runs on m-{machine}"));
+        }
+    }
+
+    /// J1: a family ends after its members, and as complete only if they all are.
+    fn ends(&mut self, id: JobId, status: Status, out: &mut Vec<Violation>) {
+        self.ended.insert(id, status);
+        if let Some(member) = self.members.remove(&id).and_then(|members| members.first().copied()) {
+            broken(out, "J1", format!("family {id} ended and its member {member} has not"));
+        }
+        let of_steps = self.asked.get(&id).is_some_and(|asked| asked.of_steps);
+        if of_steps && status == Status::Completed && self.spoilt.contains(&id) {
+            broken(out, "J1", format!("family {id} completed and one of its members did not"));
+        }
+        let Some(family) = self.asked.get(&id).and_then(|asked| asked.family) else { return };
+        if let Some(members) = self.members.get_mut(&family) {
+            members.remove(&id);
+        }
+        if status != Status::Completed {
+            self.spoilt.insert(family);
         }
     }
 
@@ -172,7 +302,7 @@ impl Checks {
     pub fn jobs(&self, durable: &State) -> Vec<Violation> {
         let mut out = self.history.against(durable);
         for id in &self.acknowledged {
-            if !self.priorities.contains_key(id) {
+            if !self.asked.contains_key(id) {
                 broken(&mut out, "J1", format!("job {id} was acknowledged and is not in the log"));
             }
         }
@@ -202,6 +332,18 @@ impl World {
         found.extend(self.checks.jobs(&self.disk.shadow));
         if *state != self.disk.shadow {
             broken(&mut found, "A1", "the published state is not the one that the log gives".into());
+        }
+        let left = server.machine.left();
+        if left.is_clean() {
+            let everywhere = Dirty {
+                timers_seen: left.timers_seen,
+                first_for_room: left.first_for_room,
+                ..Dirty::all(state)
+            };
+            let more = plan(state, &everywhere, state.now.max(left.timers_seen)).events;
+            if let Some(event) = more.first() {
+                broken(&mut found, "L1", format!("nobody looks again, and this is left to do: {event:?}"));
+            }
         }
         self.report_all(found);
     }
@@ -253,6 +395,12 @@ impl World {
         let state = server.machine.state();
         if let Some(job) = state.jobs.values().next() {
             return Err(format!("job {} is {:?}, cancel {:?}", job.id, job.state, job.cancel));
+        }
+        if let Some(family) = state.families.values().next() {
+            return Err(format!("family {} is open: {:?}", family.id, family.members));
+        }
+        if !state.waits.is_empty() || !state.awaited.is_empty() {
+            return Err("somebody waits who is not there".into());
         }
         for cluster in state.clusters.values() {
             let idle = u32::try_from(cluster.idle.len()).unwrap_or(u32::MAX);

@@ -10,6 +10,7 @@
 
 mod checks;
 mod disk;
+mod families;
 pub mod faults;
 mod network;
 mod nodes;

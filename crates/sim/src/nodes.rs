@@ -172,7 +172,7 @@ impl World {
             }
             Output::ShipLog { attempt, offset, bytes, last } => {
                 if let Some(link) = link {
-                    let chunk = LogChunk { attempt, offset, last, bytes: vec![b'.'; bytes] };
+                    let chunk = LogChunk { attempt, offset, last, source: None, bytes: vec![b'.'; bytes] };
                     self.send_up(link, Frame::Log(chunk));
                 }
             }
@@ -194,7 +194,7 @@ impl World {
     }
 
     fn launch(&mut self, id: InstanceId, attempt: AttemptRef, spec: &AttemptSpec) {
-        let program = self.users.program(&spec.job_name);
+        let program = self.users.program(&spec.job_name, spec.ranks.as_ref());
         self.next_process += 1;
         let serial = self.next_process;
         let Some(instance) = self.instances.get_mut(&id) else { return };
@@ -326,8 +326,8 @@ impl World {
 
     fn process_starts(&mut self, id: InstanceId, attempt: AttemptRef) {
         self.tell(format_args!("m-{id}"), || format!("attempt {attempt} starts to run"));
-        let now = self.now;
-        let found = self.checks.process_starts(now, id, attempt);
+        let Some(node) = self.instances.get(&id).map(|instance| instance.node) else { return };
+        let found = self.checks.process_starts(id, node, attempt, &self.disk.shadow);
         self.report_all(found);
     }
 

@@ -15,7 +15,7 @@ use neap_core::planted::{self, Bug};
 use neap_core::problem::Code;
 use neap_core::settings::{ProviderSettings, Settings};
 use neap_core::{Command, Millis, NodeId, Refusal};
-use neap_protocol::{AttemptRef, AttemptSpec, BlobFolder, Down, Isolation, Limits};
+use neap_protocol::{AttemptRef, AttemptSpec, BlobFolder, Down, Isolation, Limits, Ranks};
 use neap_providers::Found;
 
 use crate::faults::Fault;
@@ -360,9 +360,15 @@ impl World {
         let state = server.machine.state();
         let Some(link) = server.roster.order(effect, state) else { return };
         let order = match effect {
-            Effect::StartAttempt { attempt, .. } => {
+            Effect::StartAttempt { attempt, node } => {
                 let Some(job) = state.jobs.get(&attempt.job) else { return };
-                let spec = Box::new(spec(&job.name, job.timeout_ms));
+                let several = job.attempt().filter(|attempt| !attempt.ranks.is_empty());
+                let ranks = several.and_then(|attempt| {
+                    let nodes = attempt.nodes().map(|node| node.0).collect();
+                    let (addresses, port, secret) = (Vec::new(), 0, String::new());
+                    Some(Ranks { rank: attempt.rank_on(*node)?, nodes, addresses, port, secret })
+                });
+                let spec = Box::new(spec(&job.name, job.timeout_ms, ranks));
                 Down::Start { attempt: AttemptRef { job: attempt.job.0, attempt: attempt.number }, spec }
             }
             Effect::StopAttempt { attempt, .. } => Down::Stop {
@@ -507,7 +513,7 @@ fn early_answers(step: &Step<Reply>) -> Vec<(Reply, Result<Accepted, Refusal>)> 
     early
 }
 
-fn spec(name: &str, timeout_ms: Option<u64>) -> AttemptSpec {
+fn spec(name: &str, timeout_ms: Option<u64>, ranks: Option<Ranks>) -> AttemptSpec {
     let nowhere = BlobFolder::default();
     AttemptSpec {
         job_name: name.into(),
@@ -525,7 +531,7 @@ fn spec(name: &str, timeout_ms: Option<u64>) -> AttemptSpec {
         packages: None,
         log_bytes_max: 1_000,
         preamble: Vec::new(),
-        ranks: None,
+        ranks,
         distribution: None,
         tracking: None,
     }

@@ -4,24 +4,31 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use neap_control::Accepted;
-use neap_core::command::{PutCluster, PutWorkspace, SubmitJob};
+use neap_core::command::{NewMember, PutCluster, PutWorkspace, SubmitFamily, SubmitJob};
 use neap_core::job::Need;
 use neap_core::problem::Code;
 use neap_core::{Capacity, Command, DocHash, Event, JobId, Refusal, WorkspaceId};
-use neap_protocol::{Exit, FailureClass};
+use neap_protocol::{Exit, FailureClass, Ranks};
 
+use crate::families::Subjects;
 use crate::rng::Rng;
 use crate::server::Reply;
 use crate::world::{Happening, World};
 
-const DOCUMENT: DocHash = DocHash([0; 32]);
-const WORKSPACE: WorkspaceId = WorkspaceId(1);
-const CLUSTERS: [&str; 2] = ["red-cluster", "blue-cluster"];
+pub(crate) const DOCUMENT: DocHash = DocHash([0; 32]);
+pub(crate) const WORKSPACE: WorkspaceId = WorkspaceId(1);
+pub(crate) const CLUSTERS: [&str; 2] = ["red-cluster", "blue-cluster"];
 const JOBS_MAX: usize = 24;
 
 #[derive(Debug)]
 pub(crate) struct Users {
     jobs: BTreeMap<Arc<str>, Wish>,
+    /// What the members of families do.
+    parts: BTreeMap<Arc<str>, Program>,
+    /// Chance of its own, so that worlds without families and gangs take the course they always took.
+    pub dice: Rng,
+    pub subjects: Subjects,
+    pub trials: u64,
     /// The workspace is there.
     settled: bool,
     jobs_max: usize,
@@ -30,12 +37,15 @@ pub(crate) struct Users {
 
 /// A job somebody wants, and what they know of it.
 #[derive(Clone, Debug)]
-struct Wish {
-    cluster: &'static str,
-    priority: u8,
-    need: Need,
-    timeout_ms: Option<u64>,
-    program: Program,
+pub(crate) struct Wish {
+    pub cluster: &'static str,
+    pub priority: u8,
+    pub need: Need,
+    pub timeout_ms: Option<u64>,
+    nodes: u32,
+    /// The whole of it, if it is a family; the first is the family itself.
+    members: Vec<NewMember>,
+    pub program: Program,
     /// A submit is under way.
     asked: bool,
     /// The server said so.
@@ -52,12 +62,31 @@ pub(crate) struct Program {
     pub timeout_ms: u64,
     pub exit: Exit,
     pub log_bytes: u64,
+    /// Of several ranks, the one that ends as `exit` says if that is not well.
+    pub bad_rank: u32,
     /// Ends soon when it is asked to.
     pub obeys: bool,
     pub started_at: u64,
 }
 
 impl Program {
+    fn nothing() -> Self {
+        Self {
+            prepare_ms: 1,
+            run_ms: 1,
+            timeout_ms: u64::MAX,
+            exit: Exit::Success,
+            log_bytes: 0,
+            bad_rank: 0,
+            obeys: true,
+            started_at: 0,
+        }
+    }
+
+    pub fn is_endless(&self) -> bool {
+        self.run_ms > 1_000_000
+    }
+
     pub fn prepare_fails(&self) -> Option<Exit> {
         matches!(self.exit, Exit::PrepareFailed { .. }).then(|| self.exit.clone())
     }
@@ -67,30 +96,49 @@ impl Program {
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
     Place,
-    Submit { name: Arc<str> },
-    Cancel { name: Arc<str> },
+    /// Whoever drives a family asks again when it must.
+    Drive,
+    Submit {
+        name: Arc<str>,
+    },
+    Cancel {
+        name: Arc<str>,
+    },
     Cluster,
 }
 
 impl Users {
-    pub fn new(rng: &mut Rng) -> Self {
+    pub fn new(rng: &mut Rng, seed: u64, nodes_max: u32) -> Self {
         let jobs_max = rng.between(4, JOBS_MAX as u64) as usize;
-        Self { jobs: BTreeMap::new(), settled: false, jobs_max, calm: false }
+        let mut dice = Rng::new(!seed);
+        Self {
+            jobs: BTreeMap::new(),
+            parts: BTreeMap::new(),
+            subjects: Subjects::any(&mut dice, nodes_max),
+            dice,
+            trials: 0,
+            settled: false,
+            jobs_max,
+            calm: false,
+        }
     }
 
-    pub fn program(&self, name: &str) -> Program {
-        match self.jobs.get(name) {
-            Some(wish) => wish.program.clone(),
-            None => Program {
-                prepare_ms: 1,
-                run_ms: 1,
-                timeout_ms: u64::MAX,
-                exit: Exit::Success,
-                log_bytes: 0,
-                obeys: true,
-                started_at: 0,
-            },
+    /// What a job does, or one rank of it.
+    pub fn program(&self, name: &str, ranks: Option<&Ranks>) -> Program {
+        let found = self.jobs.get(name).map(|wish| &wish.program).or_else(|| self.parts.get(name));
+        let mut program = found.cloned().unwrap_or_else(Program::nothing);
+        if let Some(ranks) = ranks
+            && u64::from(program.bad_rank) % ranks.nodes.len().max(1) as u64 != u64::from(ranks.rank)
+        {
+            program.exit = Exit::Success;
+            program.run_ms = program.run_ms.saturating_add(u64::from(ranks.rank) * 300);
         }
+        program
+    }
+
+    /// A member that somebody will submit, and what it does.
+    pub fn add_part(&mut self, name: Arc<str>, program: Program) {
+        self.parts.insert(name, program);
     }
 
     /// Nobody knows what became of what was under way.
@@ -102,7 +150,21 @@ impl Users {
 }
 
 impl Wish {
-    fn any(rng: &mut Rng) -> Self {
+    /// A job or a family, as far as this world knows them.
+    fn of(users: &mut Users, name: &Arc<str>, rng: &mut Rng) -> Self {
+        let mut wish = Self::any(rng);
+        let subjects = users.subjects;
+        if (subjects.pipelines || subjects.driven) && users.dice.once_in(3) {
+            wish.members = users.any_family(name);
+        } else if subjects.gang_max > 1 && users.dice.once_in(3) {
+            wish.nodes = users.dice.between(2, subjects.gang_max.into()) as u32;
+            wish.need = Need::Whole;
+            wish.program.bad_rank = users.dice.below(8) as u32;
+        }
+        wish
+    }
+
+    pub fn any(rng: &mut Rng) -> Self {
         let share = Capacity { cpus_milli: 1_000, memory_mb: 1_000, gpus: 0 };
         let endless = rng.once_in(10);
         let run_ms = if endless { u64::MAX / 4 } else { rng.between(0, 25_000) };
@@ -120,6 +182,7 @@ impl Wish {
             timeout_ms: timeout_ms.unwrap_or(u64::MAX),
             exit,
             log_bytes: rng.below(40),
+            bad_rank: 0,
             obeys: !rng.once_in(4),
             started_at: 0,
         };
@@ -128,6 +191,8 @@ impl Wish {
             priority: rng.below(3) as u8,
             need: if rng.once_in(2) { Need::Whole } else { Need::Share(share) },
             timeout_ms,
+            nodes: 1,
+            members: Vec::new(),
             program,
             asked: false,
             known: None,
@@ -170,7 +235,7 @@ impl World {
         }
     }
 
-    fn ask(&mut self, command: Command, request: Request) {
+    pub fn ask(&mut self, command: Command, request: Request) {
         if self.server.as_ref().is_some_and(|server| server.serving) {
             self.tell(format_args!("user"), || format!("asks: {command:?}").chars().take(170).collect());
             self.offer(command, Reply::User(request));
@@ -180,6 +245,7 @@ impl World {
     pub fn user_acts(&mut self) {
         let wait = if self.calm { 4_000 } else { self.rng.between(20, 1_500) };
         self.after(wait, Happening::UserActs);
+        self.drive();
         if self.calm {
             return self.users_become_calm();
         }
@@ -187,7 +253,7 @@ impl World {
             0..10 => {
                 if self.users.jobs.len() < self.users.jobs_max {
                     let name: Arc<str> = format!("job-{}", self.users.jobs.len() + 1).into();
-                    let wish = Wish::any(&mut self.rng);
+                    let wish = Wish::of(&mut self.users, &name, &mut self.rng);
                     self.users.jobs.insert(name.clone(), wish);
                     self.submit(name);
                 }
@@ -233,6 +299,15 @@ impl World {
         }
         let Some(wish) = self.users.jobs.get_mut(&name) else { return };
         wish.asked = true;
+        if !wish.members.is_empty() {
+            let submit = SubmitFamily {
+                workspace: WORKSPACE,
+                owner: "user".into(),
+                members: wish.members.clone(),
+                problems: Vec::new(),
+            };
+            return self.ask(Command::SubmitFamily(submit), Request::Submit { name });
+        }
         let submit = SubmitJob {
             workspace: WORKSPACE,
             name: name.clone(),
@@ -240,7 +315,7 @@ impl World {
             owner: "user".into(),
             priority: wish.priority,
             need: wish.need,
-            nodes: 1,
+            nodes: wish.nodes,
             family: None,
             timeout_ms: wish.timeout_ms,
             document: DOCUMENT,
@@ -256,7 +331,7 @@ impl World {
     }
 
     fn put_cluster(&mut self, name: &'static str) {
-        let max = if self.calm { 2 } else { self.rng.between(0, 3) };
+        let max = if self.calm { self.users.calm_max() } else { self.rng.between(0, 3) };
         let min = self.rng.below(max.min(2) + 1);
         let min = if self.calm { min.min(1) } else { min };
         let put = PutCluster {
@@ -277,12 +352,15 @@ impl World {
     /// Everything that waits gets room, and what would run for ever is ended.
     pub fn users_become_calm(&mut self) {
         self.users.calm = true;
+        let calm_max = self.users.calm_max();
         let small: Vec<&'static str> = CLUSTERS
             .into_iter()
             .filter(|name| {
                 let state = self.server.as_ref().map(|server| server.machine.state());
                 let found = state.and_then(|s| s.cluster(WORKSPACE, name));
-                found.is_some_and(|c| !c.is_deleting() && (c.scale.max < 2 || c.scale.min > 1))
+                found.is_some_and(|c| {
+                    !c.is_deleting() && (u64::from(c.scale.max) < calm_max || c.scale.min > 1)
+                })
             })
             .collect();
         for name in small {
@@ -295,11 +373,21 @@ impl World {
             .users
             .jobs
             .iter()
-            .filter(|(_, w)| w.program.run_ms > 1_000_000 && w.known.is_some() && !w.cancelled)
+            .filter(|(_, w)| {
+                w.members.is_empty() && w.program.is_endless() && w.known.is_some() && !w.cancelled
+            })
             .map(|(name, _)| name.clone())
             .collect();
         for name in endless {
             self.cancel(name);
+        }
+        let parts = self.users.parts.iter().filter(|(_, program)| program.is_endless());
+        let endless: Vec<JobId> = parts
+            .filter_map(|(name, _)| self.disk.shadow.job_named(WORKSPACE, name))
+            .filter(|id| self.disk.shadow.jobs.get(id).is_some_and(|job| job.cancel.is_none()))
+            .collect();
+        for job in endless {
+            self.ask(Command::CancelJob { job, reason: "it never ends".into() }, Request::Drive);
         }
     }
 
@@ -307,6 +395,11 @@ impl World {
         match request {
             Request::Place => self.users.settled |= answer.is_ok(),
             Request::Cluster => {}
+            Request::Drive => {
+                if let Ok(accepted) = &answer {
+                    self.acknowledged(accepted);
+                }
+            }
             Request::Cancel { name } => {
                 let final_or_ok = match &answer {
                     Ok(_) => true,
@@ -320,22 +413,22 @@ impl World {
         }
     }
 
+    /// Whatever was accepted is remembered.
+    fn acknowledged(&mut self, accepted: &Accepted) {
+        self.checks.acknowledged.extend(accepted.events.iter().filter_map(submitted));
+    }
+
     fn submit_answered(&mut self, name: &Arc<str>, answer: Result<Accepted, Refusal>) {
         let Some(wish) = self.users.jobs.get_mut(name) else { return };
         wish.asked = false;
         match answer {
             Ok(accepted) => {
-                let id = accepted.events.iter().find_map(|event| match event {
-                    Event::JobSubmitted(e) => Some(e.id),
-                    _ => None,
-                });
+                let id = accepted.events.iter().find_map(submitted);
                 let before = wish.known;
                 wish.known = wish.known.or(id);
-                if let Some(id) = id {
-                    self.checks.acknowledged.insert(id);
-                    if before.is_some_and(|known| known != id) {
-                        self.broken("J1", format!("'{name}' was accepted twice"));
-                    }
+                self.acknowledged(&accepted);
+                if id.is_some() && before.is_some_and(|known| Some(known) != id) {
+                    self.broken("J1", format!("'{name}' was accepted twice"));
                 }
             }
             // It is there: an earlier word of ours was heard after all.
@@ -346,5 +439,13 @@ impl World {
             }
             Err(refusal) => wish.refused = !neap_control::conversation::comes_again(&refusal),
         }
+    }
+}
+
+fn submitted(event: &Event) -> Option<JobId> {
+    match event {
+        Event::JobSubmitted(e) => Some(e.id),
+        Event::FamilyOpened(e) => Some(e.id),
+        _ => None,
     }
 }

@@ -173,7 +173,7 @@ impl World {
         let nodes_max = rng.between(3, 6) as u32;
         let faults = some_of(options.faults, &mut rng);
         let mut world = Self {
-            users: Users::new(&mut rng),
+            users: Users::new(&mut rng, options.seed, nodes_max),
             rng,
             now: 0,
             steps: 0,

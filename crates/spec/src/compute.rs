@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::fields::{Checker, Field, Kind, canonical, field, given, required, text, text_map};
 use crate::scope::Scope;
 use serde_json::{Map, Value, json};
+use std::path::Path;
 
 /// A compute PUT.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,7 +85,7 @@ pub fn compute_request(document: &Document, scope: &Scope) -> Result<ComputeRequ
     if let Some(kind) = text(spec, "type") {
         refuse_other_types(kind)?;
     }
-    let mut checker = Checker::new(document);
+    let mut checker = Checker::new(document, Path::new(""));
     checker.check_document(FIELDS);
     check_identity(&mut checker, spec);
     check_network(&mut checker, spec);

@@ -34,15 +34,26 @@ impl Document {
         Self { value, lines: BTreeMap::new() }
     }
 
+    /// The line of the value at `path`, else of the nearest thing around it.
     pub(crate) fn line(&self, path: &str) -> Option<u32> {
-        self.lines.get(path).copied()
+        let mut place = path;
+        loop {
+            if let Some(line) = self.lines.get(place) {
+                return Some(*line);
+            }
+            place = &place[..place.rfind(['.', '['])?];
+        }
+    }
+
+    /// Lays `over` on the document: mappings are merged, anything else is replaced.
+    pub(crate) fn merge(&mut self, over: &Value) {
+        merge_into(&mut self.value, over);
     }
 
     /// Sets `path` to `value`, as a flag or `--set` does; the place in the file is forgotten.
     pub fn set(&mut self, path: &str, value: Value) -> Result<(), Error> {
-        crate::overrides::set_path(&mut self.value, path, value).map_err(|message| {
-            Error::Problems(vec![Problem { path: path.to_owned(), line: None, message }])
-        })?;
+        crate::overrides::set_path(&mut self.value, path, value)
+            .map_err(|message| Error::Problems(vec![Problem::at(path, message)]))?;
         self.lines.retain(|known, _| known != path);
         Ok(())
     }
@@ -50,18 +61,26 @@ impl Document {
     /// Applies one `--set a.b=value`. The value is read as JSON where it is JSON, else as text.
     pub fn set_assignment(&mut self, assignment: &str, force_string: bool) -> Result<(), Error> {
         let (path, value) = assignment.split_once('=').ok_or_else(|| {
-            Error::Problems(vec![Problem {
-                path: assignment.to_owned(),
-                line: None,
-                message: "an override is written path=value, as in --set max_instances=4".to_owned(),
-            }])
+            let message = "an override is written path=value, as in --set max_instances=4";
+            Error::Problems(vec![Problem::at(assignment, message)])
         })?;
         self.set(path.trim(), crate::overrides::typed_value(value, force_string))
     }
 }
 
 fn top(message: &str) -> Error {
-    Error::Problems(vec![Problem { path: String::new(), line: None, message: message.to_owned() }])
+    Error::Problems(vec![Problem::at("", message)])
+}
+
+fn merge_into(value: &mut Value, over: &Value) {
+    match (value, over) {
+        (Value::Object(map), Value::Object(over)) => {
+            for (key, item) in over {
+                merge_into(map.entry(key.clone()).or_insert(Value::Null), item);
+            }
+        }
+        (value, over) => *value = over.clone(),
+    }
 }
 
 /// The shape serde-saphyr gives us, each inner value with its place.

@@ -1,154 +1,137 @@
-//! `environment:` of a job, in each of the forms that `az ml` reads.
+//! Environments: inside a job or component, in a file of their own, or by name.
 
-use crate::ReadText;
 use crate::document::Document;
-use crate::fields::{Checker, Field, Kind, field, given, text, text_map};
-use crate::scope::Scope;
+use crate::error::Error;
+use crate::fields::{
+    Checker, Field, Kind, field, given, join, refused, required, scalar_text, text, text_map,
+};
+use crate::plan::{Collection, Registration, Request};
+use crate::planner::{Context, Planner, Reference, is_file};
 use serde_json::{Map, Value, json};
-use std::path::{Path, PathBuf};
 
-/// What must be done before the job can name its environment.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Environment {
-    /// Nothing: this is the id to send.
-    Id(String),
-    /// Ask the server which version of this name is the newest.
-    Latest { name: String },
-    /// Register this definition first.
-    Register(EnvironmentRequest),
-}
+const BUILD: &[Field] = &[required("path", Kind::Text), field("dockerfile_path", Kind::Text)];
 
-/// An environment written inside a job file.
-#[derive(Debug, Clone, PartialEq)]
-pub struct EnvironmentRequest {
-    /// Without a name it is anonymous, and its version is a hash of its content.
-    pub name: Option<String>,
-    pub version: Option<String>,
-    /// The body of the environment version PUT; `properties.build.contextUri` is set once the context is uploaded.
-    pub body: Value,
-    /// A folder to upload as the build context.
-    pub build_context: Option<PathBuf>,
-}
+const ROUTE: &[Field] = &[required("path", Kind::Text), required("port", Kind::TextOrNumber)];
+
+const INFERENCE: &[Field] = &[
+    field("liveness_route", Kind::Object(ROUTE)),
+    field("readiness_route", Kind::Object(ROUTE)),
+    field("scoring_route", Kind::Object(ROUTE)),
+];
 
 pub(crate) const FIELDS: &[Field] = &[
     field("image", Kind::Text),
     field("conda_file", Kind::Anything),
-    field("build", Kind::Object(&[field("path", Kind::Text), field("dockerfile_path", Kind::Text)])),
+    field("build", Kind::Object(BUILD)),
     field("name", Kind::Text),
     field("version", Kind::TextOrNumber),
     field("description", Kind::Text),
     field("tags", Kind::Entries(&Kind::Scalar)),
+    field("properties", Kind::Entries(&Kind::Scalar)),
     field("os_type", Kind::Word(&["linux", "windows"])),
-    field("inference_config", Kind::Anything),
+    field("inference_config", Kind::Object(INFERENCE)),
     field("datastore", Kind::Text),
-    field("auto_delete_setting", Kind::Anything),
+    refused("auto_delete_setting", "assets are kept until they are deleted; leave it out"),
     field("id", Kind::ReadOnly),
     field("creation_context", Kind::ReadOnly),
     field("latest_version", Kind::ReadOnly),
     field("intellectual_property", Kind::ReadOnly),
+    field("resourceGroup", Kind::ReadOnly),
+    field("archived", Kind::ReadOnly),
 ];
 
-/// Reads `environment`, noting what is wrong with it in `checker`.
+/// An environment in a file of its own, to be registered under its name.
+///
+/// # Errors
+/// [`Error::Problems`] with every problem.
+pub fn environment_request(document: &Document, context: &Context<'_>) -> Result<Request, Error> {
+    let mut planner = Planner::new(context);
+    let mut checker = Checker::new(document, context.folder);
+    checker.check_document(FIELDS);
+    let spec = &document.value;
+    if given(spec, "name").is_none() {
+        checker.problem("name", "required, and not given");
+    }
+    let body = inline(&mut planner, &mut checker, "", spec).unwrap_or_default();
+    let name = text(spec, "name").unwrap_or_default().to_owned();
+    planner.finish(checker.problems, name, given(spec, "version").map(scalar_text), body)
+}
+
+/// The id to send for `value`, or the mark of one to come.
 pub(crate) fn read(
+    planner: &mut Planner<'_>,
     checker: &mut Checker<'_>,
+    place: &str,
     value: &Value,
-    scope: &Scope,
-    folder: &Path,
-    read_text: ReadText<'_>,
-) -> Option<Environment> {
+) -> Option<String> {
     match value {
-        Value::String(reference) => reference_form(checker, reference.trim(), scope, folder, read_text),
-        Value::Object(_) => inline(checker, value, folder, read_text).map(Environment::Register),
+        Value::String(reference) => by_reference(planner, checker, place, reference.trim()),
+        Value::Object(_) => {
+            let body = inline(planner, checker, place, value)?;
+            Some(registered(planner, value, body))
+        }
         _ => None,
     }
 }
 
-fn reference_form(
+fn registered(planner: &mut Planner<'_>, value: &Value, body: Value) -> String {
+    planner.register(Registration {
+        collection: Collection::Environments,
+        name: text(value, "name").map(str::to_owned),
+        version: given(value, "version").map(scalar_text),
+        body,
+    })
+}
+
+fn by_reference(
+    planner: &mut Planner<'_>,
     checker: &mut Checker<'_>,
+    place: &str,
     reference: &str,
-    scope: &Scope,
-    folder: &Path,
-    read_text: ReadText<'_>,
-) -> Option<Environment> {
-    if reference.starts_with("azureml://") {
-        return Some(Environment::Id(reference.to_owned()));
+) -> Option<String> {
+    if reference.contains("${{") {
+        return Some(reference.to_owned());
     }
-    if let Some(path) = reference.strip_prefix("file:") {
-        return from_file(checker, &folder.join(path), read_text);
-    }
-    if reference.ends_with(".yml") || reference.ends_with(".yaml") {
-        return from_file(checker, &folder.join(reference), read_text);
+    if is_file(reference) {
+        let (path, document) = planner.read_file(checker, place, reference)?;
+        let mut inner = Checker::of_file(&document, &path);
+        inner.check_document(FIELDS);
+        let body = inline(planner, &mut inner, "", &document.value);
+        checker.problems.append(&mut inner.problems);
+        return body.map(|body| registered(planner, &document.value, body));
     }
     let name = reference.strip_prefix("azureml:").unwrap_or(reference);
-    if name.starts_with('/') {
-        return Some(Environment::Id(name.to_owned()));
-    }
     if name.starts_with("AzureML-") {
         // Curated ones live in Azure's own registry; the server is told the name as it was written.
-        return Some(Environment::Id(format!("azureml:{name}")));
+        return Some(format!("azureml:{name}"));
     }
-    if let Some((name, label)) = name.split_once('@') {
-        if label != "latest" || name.is_empty() {
-            checker.problem("environment", format!("`{label}` is not a label; the only one is @latest"));
-            return None;
-        }
-        return Some(Environment::Latest { name: name.to_owned() });
+    let named =
+        if reference.starts_with("azureml:") { reference.to_owned() } else { format!("azureml:{name}") };
+    if !named.starts_with("azureml:/") && !named.contains('@') && named.matches(':').count() < 2 {
+        let message = format!(
+            "`{reference}` names no version; write azureml:NAME:VERSION or azureml:NAME@latest, or give an image \
+             inline (environment: {{image: ...}})"
+        );
+        checker.problem(place, message);
+        return None;
     }
-    match name.split_once(':') {
-        Some((name, version)) if !name.is_empty() && !version.is_empty() => {
-            let id = format!("{}/environments/{name}/versions/{version}", scope.workspace_id());
-            Some(Environment::Id(id))
-        }
-        _ => {
-            let message = format!(
-                "`{reference}` names no version; write azureml:NAME:VERSION or azureml:NAME@latest, or give an \
-                 image inline (environment: {{image: ...}})"
-            );
-            checker.problem("environment", message);
-            None
-        }
+    match planner.reference(checker, place, &named, Collection::Environments)? {
+        Reference::Given(id) => Some(id),
+        Reference::Latest(name) => Some(planner.latest(Collection::Environments, &name)),
+        Reference::Other => None,
     }
 }
 
-fn from_file(checker: &mut Checker<'_>, path: &Path, read_text: ReadText<'_>) -> Option<Environment> {
-    let text = match read_text(path) {
-        Ok(text) => text,
-        Err(error) => {
-            checker.problem("environment", format!("cannot read {}: {error}", path.display()));
-            return None;
-        }
-    };
-    let document = match Document::parse(&text) {
-        Ok(document) => document,
-        Err(error) => {
-            checker.problem("environment", format!("{}: {error}", path.display()));
-            return None;
-        }
-    };
-    let mut inner = Checker::new(&document);
-    inner.check_document(FIELDS);
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let environment = inline(&mut inner, &document.value, folder, read_text);
-    for problem in inner.problems {
-        checker.problem("environment", format!("{}: {problem}", path.display()));
-    }
-    environment.map(Environment::Register)
-}
-
-fn inline(
-    checker: &mut Checker<'_>,
-    value: &Value,
-    folder: &Path,
-    read_text: ReadText<'_>,
-) -> Option<EnvironmentRequest> {
+/// The body of an environment's PUT. `place` is where the mapping stands in the document.
+fn inline(planner: &mut Planner<'_>, checker: &mut Checker<'_>, place: &str, value: &Value) -> Option<Value> {
     let (image, build) = (text(value, "image"), given(value, "build"));
     match (image, build) {
         (None, None) => {
-            checker.problem("environment", "needs `image` or `build`");
+            checker.problem(place, "an environment needs `image` or `build`");
             return None;
         }
         (Some(_), Some(_)) => {
-            checker.problem("environment", "takes `image` or `build`, not both");
+            checker.problem(place, "an environment takes `image` or `build`, not both");
             return None;
         }
         _ => {}
@@ -156,26 +139,29 @@ fn inline(
     let mut properties = Map::new();
     if let Some(conda) = given(value, "conda_file") {
         let conda = match conda {
-            Value::String(path) => read_text(&folder.join(path))
-                .map_err(|error| format!("cannot read {}: {error}", folder.join(path).display())),
+            Value::String(path) => {
+                let path = checker.below(path.strip_prefix("file:").unwrap_or(path));
+                planner.files.read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+            }
             tree => serde_saphyr::to_string(tree).map_err(|error| error.to_string()),
         };
         match conda {
             Ok(conda) => {
                 properties.insert("condaFile".into(), conda.into());
             }
-            Err(message) => checker.problem("environment.conda_file", message),
+            Err(message) => checker.problem(&join(place, "conda_file"), message),
         }
     }
-    let mut build_context = None;
     if let Some(build) = build {
         let mut wire = Map::new();
-        match text(build, "path") {
-            Some(uri) if uri.contains("://") => {
-                wire.insert("contextUri".into(), uri.into());
-            }
-            Some(path) => build_context = Some(folder.join(path)),
-            None => checker.problem("environment.build.path", "required, and not given"),
+        let path_place = join(&join(place, "build"), "path");
+        let uri = match text(build, "path") {
+            Some(uri) if uri.contains("://") => Some(uri.to_owned()),
+            Some(path) => planner.build_context(checker, &path_place, path),
+            None => None,
+        };
+        if let Some(uri) = uri {
+            wire.insert("contextUri".into(), uri.into());
         }
         if let Some(dockerfile) = given(build, "dockerfile_path") {
             wire.insert("dockerfilePath".into(), dockerfile.clone());
@@ -188,18 +174,34 @@ fn inline(
     if let Some(description) = given(value, "description") {
         properties.insert("description".into(), description.clone());
     }
-    if given(value, "tags").is_some() {
-        properties.insert("tags".into(), text_map(given(value, "tags")));
+    for key in ["tags", "properties"] {
+        if given(value, key).is_some() {
+            properties.insert(key.into(), text_map(given(value, key)));
+        }
     }
     if let Some(os) = text(value, "os_type") {
-        properties.insert(
-            "osType".into(),
-            if os.eq_ignore_ascii_case("windows") { "Windows" } else { "Linux" }.into(),
-        );
+        let wire = if os.eq_ignore_ascii_case("windows") { "Windows" } else { "Linux" };
+        properties.insert("osType".into(), wire.into());
     }
-    let name = text(value, "name").map(str::to_owned);
-    properties.insert("isAnonymous".into(), name.is_none().into());
+    if let Some(inference) = given(value, "inference_config") {
+        let mut wire = Map::new();
+        for (key, to) in [
+            ("liveness_route", "livenessRoute"),
+            ("readiness_route", "readinessRoute"),
+            ("scoring_route", "scoringRoute"),
+        ] {
+            if let Some(route) = given(inference, key) {
+                wire.insert(to.into(), route.clone());
+            }
+        }
+        properties.insert("inferenceConfig".into(), Value::Object(wire));
+    }
+    properties.insert("isAnonymous".into(), text(value, "name").is_none().into());
     properties.insert("isArchived".into(), false.into());
-    let version = given(value, "version").map(crate::fields::scalar_text);
-    Some(EnvironmentRequest { name, version, body: json!({ "properties": properties }), build_context })
+    Some(json!({ "properties": properties }))
+}
+
+/// An environment's id as it is written inside a component.
+pub(crate) fn in_component(id: &str) -> String {
+    if id.starts_with('/') || crate::plan::is_marked(id) { format!("azureml:{id}") } else { id.to_owned() }
 }

@@ -5,6 +5,8 @@ use std::fmt;
 /// One thing to correct.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
+    /// The file, where it is another than the one that was given.
+    pub file: Option<String>,
     /// Where in the document, as `a.b[0]`; empty for the document itself.
     pub path: String,
     /// The line of the file, where the problem is in the file and not in an override.
@@ -12,8 +14,18 @@ pub struct Problem {
     pub message: String,
 }
 
+impl Problem {
+    /// A problem that has a path and no line.
+    pub(crate) fn at(path: &str, message: impl Into<String>) -> Self {
+        Self { file: None, path: path.to_owned(), line: None, message: message.into() }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(file) = &self.file {
+            write!(f, "{file}: ")?;
+        }
         if let Some(line) = self.line {
             write!(f, "line {line}: ")?;
         }

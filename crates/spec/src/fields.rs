@@ -7,6 +7,7 @@ use crate::document::Document;
 use crate::error::Problem;
 use crate::suggest::nearest;
 use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
 
 /// What may stand at a key.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub(crate) enum Kind {
     TextOrNumber,
     /// A whole number, not below the bound.
     Whole(i64),
+    /// Any number.
+    Number,
     Flag,
     /// One of these words; case, `-` and `_` do not matter.
     Word(&'static [&'static str]),
@@ -27,6 +30,8 @@ pub(crate) enum Kind {
     Scalar,
     /// The first kind if the value is a mapping, else the second.
     ObjectOr(&'static [Field], &'static Kind),
+    /// As [`Kind::ByType`] if the value is a mapping, else the second kind.
+    ObjectOrTyped(&'static [(&'static str, &'static [Field])], &'static Kind),
     /// The first kind if the value is a list, else the second.
     ListOr(&'static Kind, &'static Kind),
     /// A mapping whose fields depend on the word at `type`.
@@ -34,6 +39,8 @@ pub(crate) enum Kind {
     Anything,
     /// Filled by the server; accepted, so that what was shown can be sent back, and ignored.
     ReadOnly,
+    /// A key that `az ml` knows and Neap does not do; the sentence says so.
+    Refused(&'static str),
 }
 
 #[derive(Debug)]
@@ -45,6 +52,11 @@ pub(crate) struct Field {
 
 pub(crate) const fn field(name: &'static str, kind: Kind) -> Field {
     Field { name, kind, required: false }
+}
+
+/// A key that is known and refused, with the reason.
+pub(crate) const fn refused(name: &'static str, why: &'static str) -> Field {
+    field(name, Kind::Refused(why))
 }
 
 pub(crate) const fn required(name: &'static str, kind: Kind) -> Field {
@@ -65,45 +77,90 @@ fn fold(word: &str) -> String {
 #[derive(Debug)]
 pub(crate) struct Checker<'a> {
     document: &'a Document,
+    /// Relative paths of the document count from here.
+    pub folder: PathBuf,
+    /// The document's file, where it is not the one that the user gave.
+    file: Option<String>,
+    /// Whether `${{parent.inputs.x}}` may stand for any value, as it may in a pipeline's steps.
+    pub bindings: bool,
     pub problems: Vec<Problem>,
 }
 
 impl<'a> Checker<'a> {
-    pub fn new(document: &'a Document) -> Self {
-        Self { document, problems: Vec::new() }
+    pub fn new(document: &'a Document, folder: &Path) -> Self {
+        Self { document, folder: folder.to_owned(), file: None, bindings: false, problems: Vec::new() }
+    }
+
+    /// The checker of a file that another one names.
+    pub fn of_file(document: &'a Document, file: &Path) -> Self {
+        let folder = file.parent().unwrap_or(Path::new(""));
+        Self { file: Some(file.display().to_string()), ..Self::new(document, folder) }
+    }
+
+    pub fn document(&self) -> &'a Document {
+        self.document
     }
 
     /// Notes a problem at `path`, with the line of the nearest place that the file has.
     pub fn problem(&mut self, path: &str, message: impl Into<String>) {
         let line = self.document.line(path);
-        self.problems.push(Problem { path: path.to_owned(), line, message: message.into() });
+        let problem =
+            Problem { file: self.file.clone(), path: path.to_owned(), line, message: message.into() };
+        self.problems.push(problem);
+    }
+
+    /// A path of the file, counted from its folder, without the `./` that people write.
+    pub fn below(&self, path: &str) -> PathBuf {
+        let parts = self.folder.join(path);
+        let parts = parts.components().filter(|part| !matches!(part, std::path::Component::CurDir));
+        let path: PathBuf = parts.collect();
+        if path.as_os_str().is_empty() { PathBuf::from(".") } else { path }
     }
 
     pub fn check_document(&mut self, fields: &'static [Field]) {
+        self.check_document_with(&[fields]);
+    }
+
+    /// Checks the document against several tables taken together; where a key is in two, the first one counts.
+    pub fn check_document_with(&mut self, tables: &[&'static [Field]]) {
         if let Value::Object(map) = &self.document.value {
-            self.object("", map, fields, None);
+            self.object("", map, tables, None);
         }
     }
 
-    fn object(&mut self, path: &str, map: &Map<String, Value>, fields: &'static [Field], skip: Option<&str>) {
+    /// Checks one part of the document against a table of its own.
+    pub fn check_at(&mut self, path: &str, value: &Value, tables: &[&'static [Field]]) {
+        match value {
+            Value::Object(map) => self.object(path, map, tables, None),
+            _ => self.wrong(path, "a mapping", value),
+        }
+    }
+
+    fn object(
+        &mut self,
+        path: &str,
+        map: &Map<String, Value>,
+        tables: &[&'static [Field]],
+        skip: Option<&str>,
+    ) {
+        let fields = || tables.iter().flat_map(|table| table.iter());
         for (key, value) in map {
             if key == "$schema" || skip == Some(key) {
                 continue;
             }
             let place = join(path, key);
-            match fields.iter().find(|field| field.name == key) {
+            match fields().find(|field| field.name == key) {
                 Some(field) => self.value(&place, value, &field.kind),
                 None => {
-                    let known = fields.iter().map(|field| field.name);
-                    let message = match nearest(key, known) {
+                    let message = match nearest(key, fields().map(|field| field.name)) {
                         Some(near) => format!("unknown key; did you mean `{near}`?"),
-                        None => format!("unknown key; the keys here are {}", key_list(fields)),
+                        None => format!("unknown key; the keys here are {}", key_list(fields())),
                     };
                     self.problem(&place, message);
                 }
             }
         }
-        for field in fields.iter().filter(|field| field.required) {
+        for field in fields().filter(|field| field.required) {
             if map.get(field.name).is_none_or(Value::is_null) {
                 self.problem(&join(path, field.name), "required, and not given");
             }
@@ -114,8 +171,18 @@ impl<'a> Checker<'a> {
         if value.is_null() {
             return;
         }
+        let scalar = !matches!(kind, Kind::Refused(_));
+        if self.bindings && scalar && value.as_str().is_some_and(|text| text.contains("${{")) {
+            return;
+        }
         match kind {
             Kind::Anything | Kind::ReadOnly => {}
+            Kind::Refused(why) => self.problem(path, *why),
+            Kind::Number => {
+                if !value.is_number() {
+                    self.wrong(path, "a number", value);
+                }
+            }
             Kind::Text => match value {
                 Value::String(_) => {}
                 Value::Number(_) | Value::Bool(_) => {
@@ -149,7 +216,7 @@ impl<'a> Checker<'a> {
                 None => self.wrong(path, &format!("one of {}", allowed.join(", ")), value),
             },
             Kind::Object(fields) => match value {
-                Value::Object(map) => self.object(path, map, fields, None),
+                Value::Object(map) => self.object(path, map, &[fields], None),
                 _ => self.wrong(path, "a mapping", value),
             },
             Kind::List(inner) => match value {
@@ -169,7 +236,11 @@ impl<'a> Checker<'a> {
                 _ => self.wrong(path, "a mapping", value),
             },
             Kind::ObjectOr(fields, other) => match value {
-                Value::Object(map) => self.object(path, map, fields, None),
+                Value::Object(map) => self.object(path, map, &[fields], None),
+                _ => self.value(path, value, other),
+            },
+            Kind::ObjectOrTyped(variants, other) => match value {
+                Value::Object(_) => self.by_type(path, value, variants),
                 _ => self.value(path, value, other),
             },
             Kind::ListOr(inner, other) => match value {
@@ -187,7 +258,7 @@ impl<'a> Checker<'a> {
         match map.get("type").and_then(Value::as_str) {
             None => self.problem(&place, format!("required: one of {}", words.join(", "))),
             Some(word) => match variants.iter().find(|(known, _)| fold(known) == fold(word)) {
-                Some((_, fields)) => self.object(path, map, fields, Some("type")),
+                Some((_, fields)) => self.object(path, map, &[fields], Some("type")),
                 None => self.bad_word(&place, word, &words),
             },
         }
@@ -214,13 +285,18 @@ impl<'a> Checker<'a> {
     }
 }
 
-fn join(path: &str, key: &str) -> String {
+/// A key below a path.
+pub(crate) fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-fn key_list(fields: &[Field]) -> String {
-    let names: Vec<&str> =
-        fields.iter().filter(|field| !matches!(field.kind, Kind::ReadOnly)).map(|field| field.name).collect();
+fn key_list<'a>(fields: impl Iterator<Item = &'a Field>) -> String {
+    let mut names: Vec<&str> = fields
+        .filter(|field| !matches!(field.kind, Kind::ReadOnly | Kind::Refused(_)))
+        .map(|field| field.name)
+        .collect();
+    let mut seen = std::collections::BTreeSet::new();
+    names.retain(|name| seen.insert(*name));
     names.join(", ")
 }
 

@@ -2,31 +2,54 @@
 //! problem at once, and builds the bodies that the Azure face accepts.
 //!
 //! It never touches the network, a clock or a random source. The only files it sees are those that the caller's
-//! [`ReadText`] hands it (a conda file, an environment in a file of its own).
+//! [`Files`] hands it: component files, environments, conda files. What must be done before a request can be sent
+//! (uploads, look-ups, registrations) it lists; the caller does it.
 
+mod asset;
+mod batch;
+mod bindings;
+mod command;
+mod component;
 mod compute;
+mod datastore;
 mod document;
 mod duration;
 mod environment;
 mod error;
+mod expressions;
 mod fields;
+mod files;
+mod inline;
+mod inputs;
 mod job;
-mod job_parts;
+mod limits;
 mod overrides;
+mod parallel;
+mod pipeline;
+mod plan;
+mod planner;
+mod schedule;
 mod scope;
+mod settings;
+mod step;
 mod suggest;
+mod sweep;
+mod wire;
 
+pub use asset::{data_request, model_request};
+pub use batch::{batch_deployment_request, batch_endpoint_request};
+pub use component::component_request;
 pub use compute::{ComputeRequest, compute_request};
+pub use datastore::datastore_request;
 pub use document::Document;
 pub use duration::{iso_from_seconds, seconds_from_iso};
-pub use environment::{Environment, EnvironmentRequest};
+pub use environment::environment_request;
 pub use error::{Error, Problem};
-pub use job::{JobRequest, Submission, Upload, UploadKind, job_request};
+pub use files::Files;
+pub use job::{Defaults, job_request};
 pub use overrides::{remove_path, set_path, typed_value};
+pub use plan::{Collection, Preparation, Registration, Request};
+pub use planner::Context;
+pub use schedule::schedule_request;
 pub use scope::Scope;
 pub use suggest::nearest;
-
-use std::path::Path;
-
-/// How a request builder reads a file that the YAML names; the caller decides where files come from.
-pub type ReadText<'a> = &'a dyn Fn(&Path) -> std::io::Result<String>;

@@ -6,7 +6,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     candidates
         .into_iter()
         .map(|candidate| (distance(&word, &candidate.to_lowercase()), candidate))
-        .filter(|(distance, candidate)| *distance <= 1 + candidate.len() / 4)
+        .filter(|(distance, candidate)| *distance <= 1 + candidate.len() / 4 && *distance < candidate.len())
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }
@@ -33,13 +33,14 @@ mod tests {
 
     #[test]
     fn slips_are_recognised_and_strangers_are_not() {
-        let words = ["min_instances", "max_instances", "size", "tier"];
+        let words = ["min_instances", "max_instances", "size", "tier", "x"];
         for (word, expected) in [
             ("min_instance", Some("min_instances")),
             ("maxInstances", Some("max_instances")),
             ("siz", Some("size")),
             ("teir", Some("tier")),
             ("colour", None),
+            ("q", None),
         ] {
             assert_eq!(nearest(word, words), expected, "{word}");
         }

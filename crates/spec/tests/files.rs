@@ -1,10 +1,11 @@
 //! Data-driven checks of whole files: what the YAML says, and what goes on the wire or is refused.
 
 use neap_spec::{
-    Document, Environment, Error, JobRequest, Scope, Submission, UploadKind, compute_request, job_request,
+    Collection, Context, Defaults, Document, Error, Files, Preparation, Request, Scope, compute_request,
+    job_request, schedule_request,
 };
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 fn scope() -> Scope {
     Scope { subscription_id: "S".into(), resource_group: "R".into(), workspace: "W".into() }
@@ -12,19 +13,26 @@ fn scope() -> Scope {
 
 const WS: &str = "/subscriptions/S/resourceGroups/R/providers/Microsoft.MachineLearningServices/workspaces/W";
 
-fn read(path: &Path) -> std::io::Result<String> {
-    match path.to_str() {
-        Some("dir/conda.yml") => Ok("dependencies: [python]\n".to_owned()),
-        Some("dir/env.yml") => Ok("image: python:3.12\nname: e\nversion: 7\n".to_owned()),
-        _ => Err(std::io::ErrorKind::NotFound.into()),
+struct Table;
+
+impl Files for Table {
+    fn read(&self, path: &Path) -> std::io::Result<String> {
+        match path.to_str() {
+            Some("dir/conda.yml") => Ok("dependencies: [python]\n".to_owned()),
+            Some("dir/env.yml") => Ok("image: python:3.12\nname: e\nversion: 7\n".to_owned()),
+            _ => Err(std::io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        !path.display().to_string().contains("nowhere")
     }
 }
 
-fn job(yaml: &str) -> Result<JobRequest, Error> {
+fn job(yaml: &str) -> Result<Request, Error> {
     let scope = scope();
-    let submission =
-        Submission { scope: &scope, folder: Path::new("dir"), name: "made_up", experiment: "here" };
-    job_request(&Document::parse(yaml)?, &submission, &read)
+    let context = Context { scope: &scope, folder: Path::new("dir"), files: &Table };
+    job_request(&Document::parse(yaml)?, &context, &Defaults { name: "made_up", experiment: "here" })
 }
 
 #[track_caller]
@@ -91,7 +99,7 @@ fn all_problems_of_a_cluster_are_said_at_once() {
     assert_eq!(said[4], "line 6: idle_time_before_scale_down: must be 0 or more, not -1");
     assert!(said[5].starts_with("line 7: colour: unknown key; the keys here are name, type"), "{}", said[5]);
     assert!(said[6].contains("ssh_settings.admin_user: unknown key; did you mean `admin_username`?"));
-    assert_eq!(said[7], "ssh_settings.admin_username: required, and not given");
+    assert_eq!(said[7], "line 8: ssh_settings.admin_username: required, and not given");
     assert_eq!(said.len(), 8);
 }
 
@@ -132,15 +140,26 @@ fn a_whole_job_reaches_the_wire() {
          identity: {type: managed, client_id: c}\ntags: {t: 1}\nenvironment_variables: {K: v, N: 1}\n",
     )
     .unwrap();
+    let mut request = request;
+    assert_eq!(
+        request.preparations,
+        [
+            Preparation::Code { path: "dir/src".into(), includes: Vec::new() },
+            Preparation::Data { path: "dir/data/a.csv".into() },
+        ]
+    );
+    request.fill(0, "CODE");
+    request.fill(1, "up/a.csv");
     assert_eq!(request.name, "j1");
     assert_eq!(
         request.body["properties"],
         json!({"jobType": "Command", "displayName": "shown", "experimentName": "exp", "description": "d",
           "command": "python t.py --x ${{inputs.x}} --b ${{inputs.b}} --d ${{inputs.d}} > ${{outputs.o}}",
+          "codeId": "CODE",
           "environmentId": format!("{WS}/environments/e/versions/3"), "computeId": format!("{WS}/computes/cpu"),
           "inputs": {"x": {"jobInputType": "literal", "value": "3"}, "b": {"jobInputType": "literal", "value": "True"},
             "f": {"jobInputType": "literal", "value": "0.5"}, "s": {"jobInputType": "literal", "value": "text"},
-            "d": {"jobInputType": "uri_file", "mode": "Download"},
+            "d": {"jobInputType": "uri_file", "mode": "Download", "uri": "azureml://datastores/workspaceblobstore/paths/up/a.csv"},
             "reg": {"jobInputType": "uri_folder", "uri": format!("{WS}/data/set/versions/1")},
             "ds": {"jobInputType": "uri_folder", "mode": "ReadOnlyMount", "uri": "azureml://datastores/w/paths/p"}},
           "outputs": {"o": {"jobOutputType": "uri_folder"},
@@ -154,63 +173,67 @@ fn a_whole_job_reaches_the_wire() {
           "identity": {"identityType": "Managed", "clientId": "c"},
           "environmentVariables": {"K": "v", "N": "1"}, "tags": {"t": "1"}, "properties": {}, "isArchived": false})
     );
-    let uploads: Vec<_> = request.uploads.iter().map(|upload| (&upload.kind, upload.path.clone())).collect();
-    assert_eq!(
-        uploads,
-        [
-            (&UploadKind::Code, PathBuf::from("dir/src")),
-            (&UploadKind::Input { name: "d".into() }, PathBuf::from("dir/data/a.csv")),
-        ]
-    );
 }
 
 #[test]
 fn environments_come_in_many_forms() {
-    let id = |text: &str| Environment::Id(text.to_owned());
     for (written, expected) in [
-        ("azureml:e:1", id(&format!("{WS}/environments/e/versions/1"))),
-        ("e:1", id(&format!("{WS}/environments/e/versions/1"))),
-        ("azureml:e@latest", Environment::Latest { name: "e".into() }),
-        ("azureml:AzureML-sklearn@latest", id("azureml:AzureML-sklearn@latest")),
+        ("azureml:e:1", format!("{WS}/environments/e/versions/1")),
+        ("e:1", format!("{WS}/environments/e/versions/1")),
+        ("azureml:AzureML-sklearn@latest", "azureml:AzureML-sklearn@latest".to_owned()),
         (
             "azureml://registries/azureml/environments/e/labels/latest",
-            id("azureml://registries/azureml/environments/e/labels/latest"),
+            "azureml://registries/azureml/environments/e/labels/latest".to_owned(),
         ),
-        ("azureml:/subscriptions/x", id("/subscriptions/x")),
+        ("azureml:/subscriptions/x", "/subscriptions/x".to_owned()),
     ] {
         let request = job(&format!("command: ls\nenvironment: {written}\n")).unwrap();
-        assert_eq!(request.environment, expected, "{written}");
-        assert_eq!(
-            request.body["properties"].get("environmentId").is_some(),
-            matches!(expected, Environment::Id(_))
-        );
+        assert_eq!(request.preparations, [], "{written}");
+        assert_eq!(request.body["properties"]["environmentId"], expected, "{written}");
     }
+    let mut request = job("command: ls\nenvironment: azureml:e@latest\n").unwrap();
+    let latest = Preparation::Latest { collection: Collection::Environments, name: "e".into() };
+    assert_eq!(request.preparations, [latest]);
+    request.fill(0, "ID");
+    assert_eq!(request.body["properties"]["environmentId"], "ID");
+
     let request = job("command: ls\nenvironment: {image: python, conda_file: conda.yml}\n").unwrap();
-    let Environment::Register(inline) = request.environment else { panic!("inline") };
+    let [Preparation::Register(inline)] = request.preparations.as_slice() else { panic!("inline") };
+    assert_eq!((inline.collection, &inline.name), (Collection::Environments, &None));
     assert_eq!(
         inline.body["properties"],
         json!({"condaFile": "dependencies: [python]\n", "image": "python", "isAnonymous": true, "isArchived": false})
     );
+    let request = job("command: ls\nenvironment: {build: {path: ctx, dockerfile_path: D}}\n").unwrap();
+    let [Preparation::Context { path }, Preparation::Register(build)] = request.preparations.as_slice()
+    else {
+        panic!("a build context")
+    };
+    assert_eq!(path, Path::new("dir/ctx"));
+    assert_eq!(build.body["properties"]["build"]["dockerfilePath"], "D");
     let request = job("command: ls\nenvironment: file:env.yml\n").unwrap();
-    let Environment::Register(inline) = request.environment else { panic!("from a file") };
+    let [Preparation::Register(inline)] = request.preparations.as_slice() else { panic!("from a file") };
     assert_eq!((inline.name.as_deref(), inline.version.as_deref()), (Some("e"), Some("7")));
 }
 
 #[test]
 fn all_problems_of_a_job_are_said_at_once() {
     check_refused(
-        job("command: echo ${{inputs.datta}} ${{outputs.x}}\nenvironment: {conda_file: nowhere.yml}\n\
+        job(
+            "command: echo ${{inputs.datta}} ${{outputs.x}}\nenvironment: {conda_file: nowhere.yml}\ncode: nowhere\n\
              inputs: {data: 1, d: {mode: sideways, path: x}, e: {type: uri_file}}\nlimits: {timeout: 0}\n\
-             distribution: {type: torch}\n"),
+             distribution: {type: torch}\n",
+        ),
         &[
-            "line 3: inputs.d.mode: `sideways` is not one of ro_mount, rw_mount, download, direct, eval_mount, \
+            "line 4: inputs.d.mode: `sideways` is not one of ro_mount, rw_mount, download, direct, eval_mount, \
              eval_download",
-            "line 4: limits.timeout: must be 1 or more, not 0",
-            "line 5: distribution.type: `torch` is not one of pytorch, mpi, tensorflow, ray; did you mean `pytorch`?",
-            "line 2: environment: needs `image` or `build`",
-            "line 3: inputs.e: needs a `path` (data) or a `value` (a literal)",
+            "line 5: limits.timeout: must be 1 or more, not 0",
+            "line 6: distribution.type: `torch` is not one of pytorch, mpi, tensorflow, ray; did you mean `pytorch`?",
             "line 1: command: ${{inputs.datta}} is not declared in `inputs`; did you mean `data`?",
             "line 1: command: ${{outputs.x}} is not declared in `outputs`",
+            "line 3: code: dir/nowhere does not exist; relative paths count from the folder of the YAML file",
+            "line 2: environment: an environment needs `image` or `build`",
+            "line 4: inputs.e: needs a `path` (data) or a `value` (a literal)",
         ],
     );
     check_refused(
@@ -227,18 +250,14 @@ fn all_problems_of_a_job_are_said_at_once() {
 
 #[test]
 fn other_jobs_are_refused_plainly() {
-    for yaml in [
-        "type: pipeline\njobs: {}\n",
-        "type: sweep\n",
-        "jobs: {a: {}}\n",
-        "trigger: {}\ncreate_job: x\n",
-        "type: parallel\n",
+    for (yaml, word) in [
+        ("trigger: {}\ncreate_job: x\n", "neap schedule create"),
+        ("type: parallel\n", "a step of a pipeline"),
+        ("type: automl\n", "automl jobs are not offered"),
+        ("type: spark\n", "spark jobs are not offered"),
     ] {
         let refusal = job(yaml).unwrap_err();
-        assert!(
-            matches!(refusal, Error::NotSupported(_)) && refusal.to_string().contains("not supported yet"),
-            "{yaml}"
-        );
+        assert!(matches!(refusal, Error::NotSupported(_)) && refusal.to_string().contains(word), "{refusal}");
     }
 }
 
@@ -258,7 +277,31 @@ fn the_public_examples_are_accepted() {
     }
     for entry in std::fs::read_dir(folder.join("jobs")).unwrap().map(Result::unwrap) {
         let (name, text) = (entry.file_name(), std::fs::read_to_string(entry.path()).unwrap());
-        let result = job(&text);
-        assert_eq!(result.is_ok(), name.to_string_lossy().starts_with("hello-world"), "{name:?}: {result:?}");
+        job(&text).unwrap_or_else(|error| panic!("{name:?}: {error}"));
+    }
+    let schedules = folder.join("schedules");
+    let scope = scope();
+    let context = Context { scope: &scope, folder: &schedules, files: &Disk };
+    for entry in std::fs::read_dir(&schedules).unwrap().map(Result::unwrap) {
+        let (name, text) = (entry.file_name(), std::fs::read_to_string(entry.path()).unwrap());
+        let document = Document::parse(&text).unwrap();
+        let result = if name.to_string_lossy().ends_with("-schedule.yml") {
+            schedule_request(&document, &context)
+        } else {
+            job(&text)
+        };
+        result.unwrap_or_else(|error| panic!("{name:?}: {error}"));
+    }
+}
+
+struct Disk;
+
+impl Files for Disk {
+    fn read(&self, path: &Path) -> std::io::Result<String> {
+        std::fs::read_to_string(path)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
     }
 }

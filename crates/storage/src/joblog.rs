@@ -1,6 +1,7 @@
 //! The one log of a job. Each attempt has a spool on its node; here they stand one after another in
 //! one blob, so that a reader sees the job and not its attempts. Where each attempt begins is kept in
-//! a small file per job, which exists only if there was more than one attempt.
+//! a small file per job, which exists only if there was more than one attempt. A job with several processes has
+//! several logs: see [`ranks`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -10,6 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
+
+mod ranks;
+
+pub use ranks::{Piece, Shelf, Untag, rank_address};
 
 use crate::append::Growing;
 use crate::store::make_folders;
@@ -62,6 +67,8 @@ pub struct JobLogs {
     store: Arc<Store>,
     folder: PathBuf,
     indexes: Mutex<Indexes>,
+    /// Jobs with several logs that were written to lately.
+    ranks: Mutex<BTreeMap<u64, ranks::Ranks>>,
     turns: [Mutex<()>; 64],
 }
 
@@ -73,6 +80,7 @@ impl JobLogs {
             store,
             folder: folder.to_owned(),
             indexes: Mutex::new(Indexes { kept: jobs_in(folder)?, recent: BTreeMap::new() }),
+            ranks: Mutex::default(),
             turns: std::array::from_fn(|_| Mutex::new(())),
         })
     }
@@ -165,10 +173,12 @@ impl JobLogs {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(Error::io("remove", &path)(e)),
             _ => {}
         }
-        let mut indexes = self.indexes();
-        indexes.recent.remove(&job);
-        indexes.kept.remove(&job);
-        Ok(())
+        {
+            let mut indexes = self.indexes();
+            indexes.recent.remove(&job);
+            indexes.kept.remove(&job);
+        }
+        self.forget_ranks(job)
     }
 
     fn index(&self, job: u64) -> Result<Index> {
@@ -223,6 +233,10 @@ impl JobLogs {
 
     fn indexes(&self) -> MutexGuard<'_, Indexes> {
         self.indexes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ranks(&self) -> MutexGuard<'_, BTreeMap<u64, ranks::Ranks>> {
+        self.ranks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn turn(&self, job: u64) -> MutexGuard<'_, ()> {

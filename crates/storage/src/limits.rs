@@ -35,6 +35,10 @@ pub const PACKED_CHECKPOINT_PAGES: u32 = 1_000;
 pub const LINE_BYTES_MAX: u64 = 1024 * 1024;
 /// Attempts of one job whose place in the log is remembered.
 pub const LOG_ATTEMPTS_MAX: usize = 10_000;
+/// Ranks of one job that can have a log of their own; what others say is in the merged log.
+pub const LOG_RANKS_MAX: u32 = 16_384;
+/// A longer line of one rank is cut in the merged log.
+pub const MERGED_LINE_BYTES_MAX: usize = 64 * 1_024;
 /// Job logs whose index is kept in memory; the rest are read again from their files.
 pub const LOG_INDEXES_IN_MEMORY_MAX: usize = 4_096;
 /// Longest time for which a signed URL may be made.

@@ -135,6 +135,13 @@ impl SasKey {
         Self(hmac::Key::new(hmac::HMAC_SHA256, bytes))
     }
 
+    /// A secret for those who are to share it: the same for the same purpose, and of no use for another. It signs nothing.
+    #[must_use]
+    pub fn secret_for(&self, purpose: &str) -> String {
+        let mac = hmac::sign(&self.0, format!("neap-secret-1\n{purpose}").as_bytes());
+        base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(mac)
+    }
+
     /// The query (without `?`) that carries this grant. A grant for longer than a year is cut to that.
     #[must_use]
     pub fn sign(&self, grant: &Grant, now_s: i64) -> String {

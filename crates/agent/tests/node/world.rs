@@ -252,7 +252,7 @@ impl Heard {
                 Some(Down::ReportAcknowledged { attempt, number })
             }
             Frame::Message(other) => panic!("{other:?}"),
-            Frame::Log(LogChunk { attempt, offset, last, bytes }) => {
+            Frame::Log(LogChunk { attempt, offset, last, bytes, .. }) => {
                 let log = self.log.entry(attempt).or_default();
                 log.truncate(offset as usize);
                 assert_eq!(log.len() as u64, offset, "no gap");

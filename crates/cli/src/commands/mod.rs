@@ -1,11 +1,16 @@
 //! One file per command or group: its flags, what it asks the server, what it prints.
 
+pub mod asset;
+pub mod batch;
 pub mod completion;
 pub mod compute;
 pub mod configure;
+pub mod datastore;
 pub mod down;
 pub mod env;
 pub mod job;
+pub mod resource;
+pub mod schedule;
 pub mod status;
 pub mod workspace;
 
@@ -20,6 +25,7 @@ pub fn run(cli: Cli, terminal: &Terminal) -> Outcome<ExitCode> {
     let Cli { global, command } = cli;
     match command {
         Command::Up(args) => local::up::run(&args, &global, terminal),
+        Command::Launch(args) => local::launch::run(&args),
         Command::Agent(args) => local::agent::run(&args, &global, terminal),
         Command::Sim(args) => local::sim::run(&args, &global, terminal),
         Command::Verify(args) => local::verify::run(&args, &global, terminal),
@@ -34,23 +40,28 @@ pub fn run(cli: Cli, terminal: &Terminal) -> Outcome<ExitCode> {
             crate::output::emit(concat!("neap ", env!("CARGO_PKG_VERSION"), "\n"))?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Compute(command) | Command::Ml(MlCommand::Compute(command)) => {
-            compute(command, &global, terminal)
-        }
-        Command::Job(command) | Command::Ml(MlCommand::Job(command)) => job(command, &global, terminal),
-        Command::Workspace(command) | Command::Ml(MlCommand::Workspace(command)) => {
-            let session = Session::open(&global, terminal)?;
-            block_on(workspace::run(&command, &session))
-        }
+        Command::Resources(command) | Command::Ml(command) => resources(command, &global, terminal),
     }
 }
 
-fn compute(command: compute::ComputeCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
-    compute::run(command, global, terminal)
-}
-
-fn job(command: job::JobCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
-    job::run(command, global, terminal)
+/// The groups that `az ml` has too.
+fn resources(command: MlCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
+    match command {
+        MlCommand::Compute(command) => compute::run(command, global, terminal),
+        MlCommand::Job(command) => job::run(command, global, terminal),
+        MlCommand::Component(command) => asset::component::run(command, global, terminal),
+        MlCommand::Environment(command) => asset::environment::run(command, global, terminal),
+        MlCommand::Data(command) => asset::data::run(command, global, terminal),
+        MlCommand::Model(command) => asset::model::run(command, global, terminal),
+        MlCommand::Datastore(command) => datastore::run(command, global, terminal),
+        MlCommand::Schedule(command) => schedule::run(command, global, terminal),
+        MlCommand::BatchEndpoint(command) => batch::endpoint::run(command, global, terminal),
+        MlCommand::BatchDeployment(command) => batch::deployment::run(command, global, terminal),
+        MlCommand::Workspace(command) => {
+            let session = Session::open(global, terminal)?;
+            block_on(workspace::run(&command, &session))
+        }
+    }
 }
 
 /// Runs one asynchronous command. The runtime is made here, so that commands that need none start without it.

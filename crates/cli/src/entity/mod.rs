@@ -1,12 +1,16 @@
 //! ARM resources as the entities that `az ml` shows: the keys of its YAML files, in snake_case.
 
+mod asset;
 mod compute;
 mod job;
 mod listing;
+mod resource;
 
+pub use asset::{container, version};
 pub use compute::compute;
-pub use job::{is_final, job};
+pub use job::{definition, is_final, job, properties_of_run, run, service};
 pub use listing::{node, usage, vm_size, workspace};
+pub use resource::{batch_deployment, batch_endpoint, datastore, schedule};
 
 use serde_json::{Map, Value};
 

@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod bench;
 pub mod doctor;
+pub mod launch;
 pub mod sim;
 pub mod up;
 pub mod verify;

@@ -32,6 +32,12 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub fn of(path: &Path) -> Outcome<Self> {
+        Self::with(path, &[])
+    }
+
+    /// A snapshot with further files and folders laid at its top, each under its own name. A name that is there
+    /// already is refused: one of the two would be lost.
+    pub fn with(path: &Path, includes: &[PathBuf]) -> Outcome<Self> {
         // The real path has a name even where `.` was written.
         let path = path.canonicalize().map_err(|error| Failure::file("read", path, &error))?;
         let metadata = path.metadata().map_err(|error| Failure::file("read", &path, &error))?;
@@ -42,14 +48,29 @@ impl Snapshot {
         } else {
             let rules = IgnoreRules::of_folder(&path);
             collect(&path, "", &rules, 0, &mut files)?;
-            files.sort_by(|a, b| a.name.cmp(&b.name));
         }
+        for include in includes {
+            let laid = Self::of(include)?;
+            for file in laid.files {
+                let name = if laid.is_file { file.name } else { format!("{}/{}", laid.name, file.name) };
+                if files.iter().any(|known| known.name == name) {
+                    return Err(Failure::usage(format!(
+                        "{} would hide the file {name} of the code folder",
+                        include.display()
+                    ))
+                    .hint("rename one of them, or leave it out of additional_includes"));
+                }
+                files.push(SnapshotFile { name, ..file });
+            }
+        }
+        files.sort_by(|a, b| a.name.cmp(&b.name));
         if files.is_empty() {
             return Err(Failure::usage(format!("{} holds no file to upload", path.display()))
                 .hint("an empty folder cannot be uploaded; see also its .amlignore or .gitignore"));
         }
         let hash = hash(&files)?;
-        Ok(Self { name, is_file: metadata.is_file(), files, hash })
+        let is_file = metadata.is_file() && includes.is_empty();
+        Ok(Self { name, is_file, files, hash })
     }
 
     pub fn bytes(&self) -> u64 {
@@ -150,6 +171,13 @@ mod tests {
         assert_ne!(Snapshot::of(&code).unwrap().hash, first.hash);
         let file = Snapshot::of(&code.join("train.py")).unwrap();
         assert!(file.is_file && file.files.len() == 1);
+        let more = folder.path().join("more");
+        std::fs::create_dir_all(&more).unwrap();
+        std::fs::write(more.join("x.py"), "x").unwrap();
+        let laid = Snapshot::with(&code, &[more.clone(), more.join("x.py")]).unwrap();
+        let names: Vec<&str> = laid.files.iter().map(|file| file.name.as_str()).collect();
+        assert_eq!(names, [".gitignore", "more/x.py", "pkg/a.py", "train.py", "x.py"]);
+        assert!(Snapshot::with(&code, &[code.join("train.py")]).is_err(), "one would hide the other");
         assert!(Snapshot::of(&code.join("nowhere")).is_err());
     }
 }

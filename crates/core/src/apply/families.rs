@@ -34,13 +34,18 @@ pub(super) fn opened(state: &mut State, at: Millis, e: &FamilyOpened) {
     with_family(state, e.id, |family| family.deadline = e.deadline);
 }
 
-/// A job or family became a member, and may have to wait for others.
+/// Whether a new member has to wait: for others, or because its family does.
+pub(super) fn has_to_wait(state: &State, family: Option<JobId>, after: &[JobId]) -> bool {
+    !after.is_empty() || family.is_some_and(|family| state.waits.contains_key(&family))
+}
+
+/// A job or family became a member, and may have to wait.
 pub(super) fn joined(state: &mut State, id: JobId, family: Option<JobId>, after: &[JobId]) {
     let Some(family) = family else { return };
     with_family(state, family, |family| {
         family.members.insert(id);
     });
-    if after.is_empty() {
+    if !has_to_wait(state, Some(family), after) {
         return;
     }
     for other in after {
@@ -63,7 +68,7 @@ pub(super) fn released(state: &mut State, at: Millis, e: &JobReleased) {
 }
 
 pub(super) fn closing(state: &mut State, e: &FamilyClosing) {
-    with_family(state, e.id, |family| family.closing = Some(e.outcome.clone()));
+    with_family(state, e.id, |family| family.closing = Some((&e.outcome).into()));
 }
 
 pub(super) fn cancel_requested(state: &mut State, at: Millis, e: &JobCancelRequested) {

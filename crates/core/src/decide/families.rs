@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use super::jobs::{self, Asked};
 use super::places::live_workspace;
-use crate::command::{NewMember, NewMemberKind, SubmitFamily};
+use super::shape;
+use crate::command::{NewMemberKind, SubmitFamily};
 use crate::event::{Event, FamilyClosing, FamilyOpened, JobEnded, JobSubmitted};
 use crate::family::FamilyKind;
-use crate::ids::JobId;
+use crate::ids::{JobId, WorkspaceId};
 use crate::job::Outcome;
 use crate::limits;
 use crate::names;
@@ -26,17 +27,14 @@ pub fn submit(state: &State, submit: SubmitFamily, now: Millis) -> Result<Vec<Ev
         return Err(jobs::name_taken(&first.name));
     }
     let mut problems = submit.problems.clone();
-    if submit.members.len() > limits::FAMILY_MEMBERS_MAX {
+    let steps = submit.members.len() - 1;
+    if steps > limits::FAMILY_MEMBERS_MAX {
         problems.push(Problem::new(
             Code::LimitReached,
-            format!(
-                "The job has {} steps; {} is the limit.",
-                submit.members.len() - 1,
-                limits::FAMILY_MEMBERS_MAX
-            ),
+            format!("The job has {steps} steps; {} is the limit.", limits::FAMILY_MEMBERS_MAX),
         ));
     }
-    check_shape(&submit.members, &mut problems);
+    shape::check(&submit.members, &mut problems);
     let mut seen = BTreeSet::new();
     let mut clusters = Vec::with_capacity(submit.members.len());
     for member in &submit.members {
@@ -55,13 +53,15 @@ pub fn submit(state: &State, submit: SubmitFamily, now: Millis) -> Result<Vec<Ev
     }
     Refusal::unless_empty(problems)?;
     let id_of = |at: usize| JobId(state.next.job.0 + at as u64);
+    let waits = shape::waits(&submit.members);
     let mut events = Vec::with_capacity(submit.members.len());
+    let mut ends: Vec<Event> = Vec::new();
     for (at, (member, cluster)) in submit.members.into_iter().zip(clusters).enumerate() {
         let family = (at > 0).then(|| id_of(member.family));
         let after: Vec<JobId> = member.after.iter().map(|other| id_of(*other)).collect();
         match (member.what, cluster) {
             (NewMemberKind::Family { kind, timeout_ms }, _) => {
-                let deadline = timeout_ms.filter(|_| after.is_empty()).map(|ms| now.plus(ms));
+                let deadline = timeout_ms.filter(|_| !waits[at]).map(|ms| now.plus(ms));
                 events.push(
                     FamilyOpened {
                         id: id_of(at),
@@ -102,38 +102,21 @@ pub fn submit(state: &State, submit: SubmitFamily, now: Millis) -> Result<Vec<Ev
                 );
                 if reused {
                     let outcome = Outcome::completed();
-                    events.push(JobEnded { id: id_of(at), attempt: None, exit: None, outcome }.into());
+                    ends.push(JobEnded { id: id_of(at), attempt: None, exit: None, outcome }.into());
                 }
             }
             (NewMemberKind::Job { cluster, .. }, None) => return Err(jobs::no_cluster(&cluster).into()),
         }
     }
+    // After everybody is there: whoever waits for one of them hears of its end.
+    events.append(&mut ends);
     Ok(events)
 }
 
-/// Members come after their family and after what they wait for, so nothing waits in a circle.
-fn check_shape(members: &[NewMember], problems: &mut Vec<Problem>) {
-    for (at, member) in members.iter().enumerate() {
-        let family = members.get(member.family).map(|m| &m.what);
-        let in_family = matches!(family, Some(NewMemberKind::Family { kind: FamilyKind::Steps { .. }, .. }));
-        let ordered = if at == 0 {
-            matches!(member.what, NewMemberKind::Family { .. }) && member.after.is_empty()
-        } else {
-            member.family < at && in_family && member.after.iter().all(|other| *other < at)
-        };
-        if !ordered {
-            problems.push(Problem::new(
-                Code::BadArgument,
-                format!("The step '{}' waits for itself, or is part of no pipeline.", member.name),
-            ));
-        }
-    }
-}
-
 /// May a job become a member of this family now?
-pub(super) fn check_open(state: &State, family: JobId) -> Result<(), Refusal> {
+pub(super) fn check_open(state: &State, workspace: WorkspaceId, family: JobId) -> Result<(), Refusal> {
     let refused = |message: String| Err(Refusal::because(Code::JobAlreadyFinal, message));
-    let Some(family) = state.families.get(&family) else {
+    let Some(family) = state.families.get(&family).filter(|family| family.workspace == workspace) else {
         return refused("The job that it is to be part of has ended.".into());
     };
     if family.kind != FamilyKind::Driven || family.is_ending() || state.waits.contains_key(&family.id) {
@@ -155,7 +138,13 @@ pub fn close(state: &State, id: JobId, outcome: Outcome) -> Result<Vec<Event>, R
             format!("The job '{}' ends when its steps do.", family.name),
         ));
     }
-    if family.closing.is_some() || !outcome.status.is_final() {
+    if !outcome.status.is_final() {
+        return Err(Refusal::because(
+            Code::BadArgument,
+            format!("The job '{}' cannot end as {}, which is no end.", family.name, outcome.status.word()),
+        ));
+    }
+    if family.closing.is_some() {
         return Ok(Vec::new());
     }
     Ok(vec![FamilyClosing { id, outcome }.into()])
@@ -164,10 +153,15 @@ pub fn close(state: &State, id: JobId, outcome: Outcome) -> Result<Vec<Event>, R
 /// What a family ends as when its last member has.
 pub(crate) fn outcome_of(family: &crate::family::Family) -> Option<Outcome> {
     if let Some(cancel) = &family.cancel {
-        return Some(jobs::canceled(cancel.reason.clone()));
+        let timed_out = family.deadline.is_some_and(|deadline| deadline <= cancel.at);
+        return Some(if timed_out {
+            jobs::timed_out(cancel.reason.clone())
+        } else {
+            jobs::canceled(cancel.reason.clone())
+        });
     }
     match family.kind {
-        FamilyKind::Driven => family.closing.clone(),
+        FamilyKind::Driven => family.closing.as_ref().map(Outcome::from),
         FamilyKind::Steps { .. } => Some(match &family.failed {
             None => Outcome::completed(),
             Some(failed) => {

@@ -12,6 +12,7 @@ use crate::ids::{DocHash, JobId, WorkspaceId};
 use crate::job::{Class, Exit, Job, Need, Outcome, StopReason};
 use crate::limits;
 use crate::names;
+use crate::plan::nodes_ever;
 use crate::planted::{self, Bug};
 use crate::problem::{Code, Problem, Refusal};
 use crate::state::State;
@@ -24,7 +25,7 @@ pub fn submit(state: &State, submit: SubmitJob) -> Result<Vec<Event>, Refusal> {
         return Err(name_taken(&submit.name));
     }
     if let Some(family) = submit.family {
-        super::families::check_open(state, family)?;
+        super::families::check_open(state, submit.workspace, family)?;
     }
     let mut problems = submit.problems;
     problems.extend(names::check_job_name(&submit.name));
@@ -117,6 +118,19 @@ pub(super) fn check_cluster<'a>(
             .at("resources"),
         );
     }
+    let ever = nodes_ever(state, cluster.shape.nominal);
+    if asked.nodes > 1 && asked.nodes > ever {
+        problems.push(
+            Problem::new(
+                Code::ResourceTooLarge,
+                format!(
+                    "The job asks for {} nodes at once and the provider makes at most {ever} of size {} (local.max_nodes, local.capacity); ask for fewer.",
+                    asked.nodes, cluster.shape.size
+                ),
+            )
+            .at("resources"),
+        );
+    }
     if asked.nodes > 1 && *asked.need != Need::Whole {
         problems.push(
             Problem::new(
@@ -126,14 +140,11 @@ pub(super) fn check_cluster<'a>(
             .at("resources"),
         );
     }
-    if cluster.queue.len() >= limits::QUEUE_LENGTH_MAX {
+    let waiting = cluster.queue.len() + cluster.waiting.len();
+    if waiting >= limits::QUEUE_LENGTH_MAX {
         problems.push(Problem::new(
             Code::LimitReached,
-            format!(
-                "{} jobs wait on compute '{}' already, which is the limit.",
-                cluster.queue.len(),
-                cluster.name
-            ),
+            format!("{waiting} jobs wait on compute '{}' already, which is the limit.", cluster.name),
         ));
     }
     Some(cluster)
@@ -271,7 +282,7 @@ pub fn outcome_of_exit(job: &Job, exit: &Exit) -> Result<Outcome, Requeue> {
     match (stop, exit) {
         (_, Exit::Success) => Ok(Outcome::completed()),
         (Some(StopReason::Timeout), _) | (_, Exit::Timeout) => {
-            Ok(timed_out(job.timeout_ms.unwrap_or_default()))
+            Ok(timed_out(took_longer(job.timeout_ms.unwrap_or_default())))
         }
         (Some(StopReason::Draining), _) => Err(Requeue {
             reason: "the server was stopped while it ran".into(),
@@ -318,6 +329,9 @@ pub fn outcome_of_exit(job: &Job, exit: &Exit) -> Result<Outcome, Requeue> {
             };
             Ok(Outcome::failed(*class, "PrepareFailed", message.clone(), next))
         }
+        (_, Exit::Process { rank, exit }) => {
+            outcome_of_exit(job, exit).map(|outcome| of_rank(outcome, *rank, ""))
+        }
         (_, Exit::FinalizeFailed { message }) => Ok(Outcome::failed(
             Class::System,
             "OutputsNotStored",
@@ -325,6 +339,16 @@ pub fn outcome_of_exit(job: &Job, exit: &Exit) -> Result<Outcome, Requeue> {
             "Check the server's disk space and submit it again.",
         )),
     }
+}
+
+/// Says which rank it was, and where its log is. `place` follows the rank's number.
+pub(super) fn of_rank(mut outcome: Outcome, rank: u32, place: &str) -> Outcome {
+    if let Some(failure) = &mut outcome.failure {
+        let said = &failure.message;
+        failure.message =
+            format!("Rank {rank}{place}: {said} Its log is user_logs/std_log_process_{rank}.txt.").into();
+    }
+    outcome
 }
 
 /// The attempt did not count.
@@ -351,16 +375,19 @@ pub(crate) fn nodes_lost(job: &Job, reason: &str) -> Outcome {
     )
 }
 
-fn timed_out(timeout_ms: u64) -> Outcome {
+/// Of a job or a family of jobs alike.
+pub(crate) fn timed_out(message: Arc<str>) -> Outcome {
     Outcome::canceled(
         Class::UserCode,
         "JobTimedOut",
-        format!(
-            "The job ran for longer than its limits.timeout of {} seconds and was ended.",
-            timeout_ms / 1000
-        ),
+        message,
         "Raise limits.timeout, or make the job do less.",
     )
+}
+
+fn took_longer(timeout_ms: u64) -> Arc<str> {
+    let seconds = timeout_ms / 1000;
+    format!("The job ran for longer than its limits.timeout of {seconds} seconds and was ended.").into()
 }
 
 fn signal_name(signal: i32) -> &'static str {

@@ -6,6 +6,7 @@ mod jobs;
 mod places;
 mod ranks;
 mod reports;
+mod shape;
 
 pub use clusters::{DEFAULT_IDLE_MS, DEFAULT_MAX, DEFAULT_MIN, DEFAULT_SIZE};
 pub(crate) use families::outcome_of as family_outcome;

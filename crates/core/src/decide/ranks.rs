@@ -1,11 +1,12 @@
 //! An attempt on several nodes: its ranks start, fail and end together.
 //!
 //! The attempt runs when its last rank does. The first rank that does not succeed, or whose node is lost, stops the
-//! others; when the last has ended the job ends, or is queued again, for what became of that first one.
+//! others; when the last has ended the job ends, or is queued again, for what became of that first one. If a node
+//! was lost at all, the attempt counts as lost: the other ranks fail for want of it.
 
 use std::sync::Arc;
 
-use super::jobs::{outcome_of_exit, stop_deadline};
+use super::jobs::{of_rank, outcome_of_exit, stop_deadline};
 use super::reports::{lost as lost_alone, requeued, run_deadline};
 use crate::command::AttemptNews;
 use crate::event::{
@@ -13,6 +14,7 @@ use crate::event::{
 };
 use crate::ids::{AttemptId, NodeId};
 use crate::job::{Attempt, Blame, Exit, Job, Outcome, Phase, StopReason};
+use crate::planted::{self, Bug};
 use crate::state::State;
 use crate::units::Millis;
 
@@ -83,12 +85,18 @@ pub(super) fn lost(
         exit: None,
         reason: Some(reason.clone()),
     };
+    if planted::is(Bug::RankLossRequeues) {
+        return vec![
+            ended.into(),
+            lost_alone(job, AttemptId { job: job.id, number: attempt.number }, reason),
+        ];
+    }
     over(state, job, attempt, ended, now)
 }
 
 fn over(state: &State, job: &Job, attempt: &Attempt, ended: RankEnded, now: Millis) -> Vec<Event> {
     let left = attempt.ranks.iter().any(|other| !other.over && other.node != ended.node);
-    let blame = attempt.blame.clone().or_else(|| blame_of(&ended));
+    let blame = Blame::after(attempt.blame.clone(), &ended);
     let mut events = vec![ended.into()];
     if !left {
         events.push(resolve(job, attempt, blame));
@@ -99,11 +107,6 @@ fn over(state: &State, job: &Job, attempt: &Attempt, ended: RankEnded, now: Mill
         events.push(stop.into());
     }
     events
-}
-
-fn blame_of(ended: &RankEnded) -> Option<Blame> {
-    let reason = ended.reason.clone().unwrap_or_default();
-    (ended.exit != Some(Exit::Success)).then(|| Blame { rank: ended.rank, exit: ended.exit.clone(), reason })
 }
 
 /// The last rank has ended: what that means for the job.
@@ -120,25 +123,23 @@ fn resolve(job: &Job, attempt: &Attempt, blame: Option<Blame>) -> Event {
             lost_alone(job, id, &format!("rank {rank} (node n-{node}): {reason}").into())
         }
         Some(Blame { rank, exit: Some(exit), .. }) => match outcome_of_exit(job, &exit) {
-            Ok(outcome) => ended(Some(exit), named(outcome, rank, attempt)),
+            Ok(outcome) => {
+                let outcome = named(outcome, &exit, rank, attempt);
+                ended(Some(exit), outcome)
+            }
             Err(requeue) => requeued(job, id, requeue),
         },
     }
 }
 
-/// Says which rank it was, and where its log is.
-fn named(mut outcome: Outcome, rank: u32, attempt: &Attempt) -> Outcome {
-    if let Some(failure) = &mut outcome.failure
-        && attempt.stop.as_ref().is_none_or(|stop| stop.why == StopReason::Rank)
-    {
-        let node = attempt.ranks.get(rank as usize).map_or(attempt.node, |rank| rank.node);
-        failure.message = format!(
-            "Rank {rank} (node n-{node}): {} Its log is user_logs/std_log_process_{rank}.txt.",
-            failure.message
-        )
-        .into();
+/// Says which rank it was, unless that is known more closely: which of the node's processes.
+fn named(outcome: Outcome, exit: &Exit, rank: u32, attempt: &Attempt) -> Outcome {
+    let by_rank = attempt.stop.as_ref().is_none_or(|stop| stop.why == StopReason::Rank);
+    if !by_rank || matches!(exit, Exit::Process { .. }) {
+        return outcome;
     }
-    outcome
+    let node = attempt.ranks.get(rank as usize).map_or(attempt.node, |rank| rank.node);
+    of_rank(outcome, rank, &format!(" (node n-{node})"))
 }
 
 const fn order(phase: Phase) -> u8 {

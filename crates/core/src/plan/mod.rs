@@ -1,9 +1,9 @@
 //! What should happen next: the visible list of steps, run on every cluster that something touched.
 //!
 //! 1. [`deadlines`]: what has come due.
-//! 2. For each dirty cluster: [`retire`] if it is going, else [`place`] waiting jobs on free nodes, then [`scale`] the
-//!    number of nodes to the work.
-//! 3. Families of jobs whose members ended, or that are to end: [`families`].
+//! 2. Families of jobs whose members ended, or that are to end: [`families`].
+//! 3. For each dirty cluster: [`retire`] if it is going, else [`place`] waiting jobs on free nodes, then [`scale`] the
+//!    number of nodes to the work. Then families again, if that ended jobs.
 //! 4. Workspaces whose last cluster went.
 //!
 //! Deciding to add a node happens in `scale.rs`, and nowhere else.
@@ -14,7 +14,7 @@ mod place;
 mod retire;
 mod scale;
 
-pub use scale::provider_cut;
+pub use scale::{nodes_ever, provider_cut};
 
 use std::collections::BTreeSet;
 
@@ -31,6 +31,9 @@ pub struct Dirty {
     pub clusters: BTreeSet<ClusterId>,
     pub workspaces: BTreeSet<WorkspaceId>,
     pub families: BTreeSet<JobId>,
+    /// The job on several nodes that goes first where the provider has no room for all, as the last plan saw it: when
+    /// that is another one, those who let it go first look again.
+    pub first_for_room: Option<JobId>,
     /// Timers up to here have been looked at.
     pub timers_seen: Millis,
 }
@@ -41,6 +44,7 @@ impl Dirty {
             clusters: state.clusters.keys().copied().collect(),
             workspaces: state.workspaces.keys().copied().collect(),
             families: state.families.keys().copied().collect(),
+            first_for_room: None,
             timers_seen: Millis(0),
         }
     }
@@ -66,6 +70,19 @@ pub fn plan(state: &State, dirty: &Dirty, now: Millis) -> Plan {
     Plan { events: draft.events, wake_at }
 }
 
+/// What the planner makes of a cluster, in as many passes as it takes.
+pub fn settled(state: &State, id: ClusterId) -> State {
+    let mut dirty = Dirty { clusters: BTreeSet::from([id]), timers_seen: state.now, ..Dirty::default() };
+    let mut draft = Draft::new(state.clone());
+    loop {
+        let events_before = draft.events.len();
+        plan_into(&mut draft, &mut dirty, state.now);
+        if dirty.is_clean() || draft.events.len() == events_before {
+            return draft.state;
+        }
+    }
+}
+
 /// Plans on a draft: what it touched becomes dirty first, what was settled is clean afterwards. Work is bounded:
 /// if something stays dirty the wake-up is now.
 pub fn plan_into(draft: &mut Draft, dirty: &mut Dirty, now: Millis) -> Option<Millis> {
@@ -86,7 +103,14 @@ pub fn plan_into(draft: &mut Draft, dirty: &mut Dirty, now: Millis) -> Option<Mi
             }
             continue;
         }
-        let Some(id) = dirty.clusters.pop_first() else { break };
+        let Some(id) = dirty.clusters.pop_first() else {
+            let first = scale::first_for_room(&draft.state).map(|job| job.id);
+            if std::mem::replace(&mut dirty.first_for_room, first) == first {
+                break;
+            }
+            dirty.clusters.extend(draft.state.waiting_for_room.iter());
+            continue;
+        };
         let more = plan_cluster(draft, id, now, PLAN_EVENTS_MAX - (draft.events.len() - events_before));
         draft.touched.clusters.remove(&id);
         collect(draft, dirty);

@@ -8,6 +8,7 @@ use crate::draft::Draft;
 use crate::event::JobPlaced;
 use crate::ids::{ClusterId, NodeId};
 use crate::job::{Job, Need};
+use crate::planted::{self, Bug};
 use crate::state::State;
 use crate::units::{Capacity, Millis};
 
@@ -25,7 +26,10 @@ pub fn place(draft: &mut Draft, id: ClusterId, now: Millis, budget: usize) -> bo
 
 fn next_placement<'a>(state: &'a State, id: ClusterId, search: &mut Search) -> Option<(&'a Job, NodeId)> {
     let cluster = state.clusters.get(&id)?;
-    let job = state.jobs.get(&cluster.queue.get_min()?.job)?;
+    let mut job = state.jobs.get(&cluster.queue.get_min()?.job)?;
+    if planted::is(Bug::GangOvertaken) && cluster.idle.len() < job.nodes as usize {
+        job = state.jobs.get(&cluster.queue.iter().nth(1)?.job)?;
+    }
     let node = match job.need {
         Need::Whole if cluster.idle.len() < job.nodes as usize => None,
         Need::Whole => cluster.idle.get_min().copied(),
@@ -45,7 +49,8 @@ fn others(state: &State, job: &Job, first: NodeId) -> Vec<NodeId> {
         return Vec::new();
     }
     let idle = state.clusters.get(&job.cluster).into_iter().flat_map(|cluster| cluster.idle.iter());
-    idle.copied().filter(|node| *node != first).take(job.nodes as usize - 1).collect()
+    let wanted = job.nodes as usize - 1 - usize::from(planted::is(Bug::GangHalfPlaced));
+    idle.copied().filter(|node| *node != first).take(wanted).collect()
 }
 
 fn has_room(state: &State, node: NodeId, share: Capacity) -> bool {

@@ -10,18 +10,18 @@ use crate::cluster::{Cluster, Cut};
 use crate::draft::Draft;
 use crate::event::{ClusterTarget, NodeLeaving, NodeRequested};
 use crate::ids::ClusterId;
-use crate::job::Need;
+use crate::job::{Job, Need};
 use crate::planted::{self, Bug};
 use crate::state::State;
 use crate::units::{Capacity, Millis};
 
 pub fn scale(draft: &mut Draft, id: ClusterId, now: Millis) {
     let Some(cluster) = draft.state.clusters.get(&id) else { return };
-    let demand = demand(&draft.state, cluster);
+    let demand = demand(&draft.state, cluster, now);
     // A node that was let go may have made room for another, and one that comes may let another go.
     let cuts = loop {
         let events_before = draft.events.len();
-        let cuts = step(draft, id, demand, now);
+        let cuts = step(draft, id, &demand, now);
         if draft.events.len() == events_before {
             break cuts;
         }
@@ -29,18 +29,19 @@ pub fn scale(draft: &mut Draft, id: ClusterId, now: Millis) {
     let Some(after) = draft.state.clusters.get(&id) else { return };
     let target = after.live.min(after.scale.max);
     if after.target != target || after.cuts != cuts {
-        draft.emit(now, ClusterTarget { id, target, demand, cuts });
+        draft.emit(now, ClusterTarget { id, target, demand: demand.nodes, cuts });
     }
 }
 
 /// Asks for what is missing and lets go of what is too much; says what kept it from asking for more.
-fn step(draft: &mut Draft, id: ClusterId, demand: u32, now: Millis) -> Vec<Cut> {
+fn step(draft: &mut Draft, id: ClusterId, demand: &Demand, now: Millis) -> Vec<Cut> {
     let mut cuts = Vec::new();
     let Some(cluster) = draft.state.clusters.get(&id).cloned() else { return cuts };
-    let desired = demand.clamp(cluster.scale.min, cluster.scale.max);
-    if demand > cluster.scale.max {
-        cuts.push(Cut::Maximum { wanted: demand, max: cluster.scale.max });
+    let desired = demand.nodes.clamp(cluster.scale.min, cluster.scale.max);
+    if demand.nodes > cluster.scale.max {
+        cuts.push(Cut::Maximum { wanted: demand.nodes, max: cluster.scale.max });
     }
+    cuts.extend(demand.held_back.clone());
 
     // A node that nobody hears of serves nobody, but it still counts against the maximum.
     let serving = cluster.live - cluster.unheard;
@@ -56,28 +57,99 @@ fn step(draft: &mut Draft, id: ClusterId, demand: u32, now: Millis) -> Vec<Cut> 
     cuts
 }
 
-/// Nodes needed by running and waiting work; counted no further than one above the maximum.
-fn demand(state: &State, cluster: &Cluster) -> u32 {
+/// Nodes needed by running and waiting work.
+#[derive(Debug)]
+struct Demand {
+    /// Counted no further than one above the maximum.
+    nodes: u32,
+    /// Why a job on several nodes asks for none, where the provider is the reason.
+    held_back: Option<Cut>,
+}
+
+fn demand(state: &State, cluster: &Cluster, now: Millis) -> Demand {
     let enough = cluster.scale.max.saturating_add(1);
-    let mut nodes = cluster.busy;
+    let mut demand = Demand { nodes: cluster.busy, held_back: None };
     let mut room = Capacity::default();
     for key in &cluster.queue {
-        if nodes >= enough {
+        if demand.nodes >= enough {
             break;
         }
-        match state.jobs.get(&key.job).map(|job| (job.need, job.nodes)) {
-            None => {}
+        let Some(job) = state.jobs.get(&key.job) else { continue };
+        match job.need {
             // It cannot have them all, so it needs none, and nothing behind it is placed either.
-            Some((Need::Whole, several)) if several > cluster.scale.max && several > 1 => break,
-            Some((Need::Whole, several)) => nodes = nodes.saturating_add(several),
-            Some((Need::Share(share), _)) if room.fits(share) => room = room.minus(share),
-            Some((Need::Share(share), _)) => {
-                nodes += 1;
+            Need::Whole if job.nodes > 1 && job.nodes > cluster.scale.max => break,
+            Need::Whole if job.nodes > 1 && is_held_back(state, cluster, job, demand.nodes, now) => {
+                let max = nodes_ever(state, cluster.shape.nominal);
+                demand.held_back = Some(Cut::ProviderAtOnce { wanted: job.nodes, max });
+                break;
+            }
+            Need::Whole => demand.nodes = demand.nodes.saturating_add(job.nodes),
+            Need::Share(share) if room.fits(share) => room = room.minus(share),
+            Need::Share(share) => {
+                demand.nodes += 1;
                 room = cluster.shape.nominal.minus(share);
             }
         }
     }
-    nodes
+    demand
+}
+
+/// A job on several nodes keeps those it has until it has them all. Where the provider has no room for that, two of them
+/// in two clusters could wait for each other for ever; so the later one holds nothing as long as the earlier one waits.
+fn is_held_back(state: &State, cluster: &Cluster, job: &Job, ahead: u32, now: Millis) -> bool {
+    let nominal = cluster.shape.nominal;
+    if job.nodes > nodes_ever(state, nominal) {
+        return true;
+    }
+    let missing = ahead
+        .saturating_add(job.nodes)
+        .saturating_sub(cluster.live - cluster.unheard)
+        .min(cluster.scale.max.saturating_sub(cluster.live));
+    // Where nodes fail to start, that is what it waits for.
+    let asks = cluster.boot.retry_at.is_none_or(|at| at <= now);
+    asks && missing > nodes_free(state, nominal)
+        && first_for_room(state).is_some_and(|first| first.cluster != cluster.id && first.id < job.id)
+}
+
+/// Of the jobs on several nodes that are next in their cluster and wait for room, the earliest that can have it: once
+/// nobody else has more than its minimum.
+pub(super) fn first_for_room(state: &State) -> Option<&Job> {
+    let next = |id: &ClusterId| {
+        let cluster = state.clusters.get(id).filter(|cluster| !cluster.is_deleting())?;
+        let job = state.jobs.get(&cluster.queue.get_min()?.job)?;
+        (job.nodes > 1 && job.nodes <= cluster.scale.max).then_some((cluster, job))
+    };
+    let mut waiting: Vec<_> = state.waiting_for_room.iter().filter_map(next).collect();
+    waiting.sort_by_key(|(_, job)| job.id);
+    let can_have = |(cluster, job): &(&Arc<Cluster>, &Arc<Job>)| {
+        let kept: u32 = state.clusters.values().filter(|c| c.id != cluster.id).map(|c| c.scale.min).sum();
+        job.nodes <= nodes_ever(state, cluster.shape.nominal).saturating_sub(kept)
+    };
+    waiting.into_iter().find(can_have).map(|(_, job)| &**job)
+}
+
+/// How many nodes of this size the provider could ever have at once.
+pub fn nodes_ever(state: &State, nominal: Capacity) -> u32 {
+    let provider = &state.settings.provider;
+    let Some(machine) = provider.machine.filter(|_| provider.strict) else { return provider.nodes_max };
+    provider.nodes_max.min(times(machine, nominal.min(machine)))
+}
+
+/// How many more it could make now.
+fn nodes_free(state: &State, nominal: Capacity) -> u32 {
+    let provider = &state.settings.provider;
+    let in_use = u32::try_from(state.nodes.len()).unwrap_or(u32::MAX);
+    let free = provider.nodes_max.saturating_sub(in_use);
+    let Some(machine) = provider.machine.filter(|_| provider.strict) else { return free };
+    free.min(times(machine.minus(state.provided), nominal.min(machine)))
+}
+
+fn times(room: Capacity, each: Capacity) -> u32 {
+    let times = |room: u64, each: u64| room.checked_div(each).unwrap_or(u64::MAX);
+    let least = times(room.cpus_milli.into(), each.cpus_milli.into())
+        .min(times(room.memory_mb, each.memory_mb))
+        .min(times(room.gpus.into(), each.gpus.into()));
+    u32::try_from(least).unwrap_or(u32::MAX)
 }
 
 fn grow(draft: &mut Draft, cluster: &Cluster, gap: u32, now: Millis, cuts: &mut Vec<Cut>) {

@@ -4,9 +4,11 @@
 mod clusters;
 mod deadlines;
 mod exits;
+mod families;
 mod jobs;
 mod places;
 mod placing;
+mod ranks;
 mod records;
 mod reports;
 mod retiring;

@@ -6,7 +6,7 @@ use neap_core::event::{ClusterTarget, NodeLeaving, NodeRequested};
 use neap_core::job::Exit;
 use neap_core::limits::PLAN_EVENTS_MAX;
 use neap_core::node::NodeState;
-use neap_core::{Capacity, ClusterId, Code, Command, Event, NodeId};
+use neap_core::{Capacity, ClusterId, Code, Command, Event, NodeId, invariants};
 
 use crate::world::{CPU, NOMINAL, QUARTER, World, cancel, cluster, job, kinds, settings, share};
 
@@ -378,6 +378,9 @@ fn a_cluster_waits_for_the_next_plan_when_another_has_filled_this_one() {
     let given = commands.len();
     assert_eq!(world.batch(commands).len() - given, PLAN_EVENTS_MAX);
     assert_eq!(world.wake_at, Some(world.now));
+    let other = &world.state.clusters[&ClusterId(2)];
+    assert!(other.target < other.scale.min && other.cuts.is_empty(), "it was not looked at yet");
+    assert_eq!(invariants::check(&world.state), [], "which breaks no promise");
     assert_eq!(kinds(&world.wait(1)), ["node.requested", "cluster.target"]);
 }
 

@@ -1,7 +1,7 @@
 //! `details`: what `stream` polls. Status, and signed URLs of the logs.
 
 use axum::response::Response;
-use neap_core::documents::JobMeta;
+use neap_core::documents::{JobDocument, JobMeta};
 use neap_core::job::Status;
 use neap_core::state::Workspace;
 use neap_core::{Millis, Refusal};
@@ -26,14 +26,18 @@ pub(crate) fn get(app: &App, ask: &Ask, workspace: &Workspace, run: &str) -> Res
     if row.is_family {
         log_files.insert(
             "logs/azureml/executionlogs.txt".into(),
-            json!(workspace_files::log_url(app, &ask.base, &row, &ask.caller.actor)),
+            json!(workspace_files::log_url(app, &ask.base, &row, None, &ask.caller.actor)),
         );
     }
     if row.attempt > 0 {
-        log_files.insert(
-            "user_logs/std_log.txt".into(),
-            json!(workspace_files::log_url(app, &ask.base, &row, &ask.caller.actor)),
-        );
+        let url = |rank| json!(workspace_files::log_url(app, &ask.base, &row, rank, &ask.caller.actor));
+        match processes_of(app, &row)? {
+            None => drop(log_files.insert("user_logs/std_log.txt".into(), url(None))),
+            // As Azure lists them: clients stream rank 0, and would print the merged log beside it.
+            Some(processes) => log_files.extend(
+                (0..processes).map(|rank| (format!("user_logs/std_log_process_{rank}.txt"), url(Some(rank)))),
+            ),
+        }
     }
     let warnings = row
         .reason
@@ -56,6 +60,17 @@ pub(crate) fn get(app: &App, ask: &Ask, workspace: &Workspace, run: &str) -> Res
         "logFiles": log_files,
         "submittedBy": row.owner,
     })))
+}
+
+/// How many processes have a log of their own; none where the job has one log.
+fn processes_of(app: &App, row: &JobRow) -> Result<Option<u32>, Refusal> {
+    let nodes = u32::try_from(row.ranks.len()).unwrap_or(u32::MAX).max(1);
+    let document: JobDocument = app.document(&row.document)?;
+    let processes = match document.distribution {
+        Some(distribution) => Some(distribution.processes(nodes)),
+        None => (nodes > 1).then_some(nodes),
+    };
+    Ok(processes.map(|processes| processes.min(limits::LOG_FILES_MAX)))
 }
 
 fn ended_moments_ago(row: &JobRow, now: Millis) -> bool {

@@ -19,12 +19,12 @@ use crate::{reply, story, workspace_files};
 pub(crate) async fn signed(app: &App, ask: &Ask, account: &str, job: &str) -> Result<Response, Refusal> {
     let missing = || errors::not_found("Log", job);
     let id: u64 = job.parse().map_err(|_| missing())?;
-    let caller = workspace_files::check_log_url(app, &ask.query, account, id)?;
+    let (rank, caller) = workspace_files::check_log_url(app, &ask.query, account, id)?;
     let row = app.control.reader().job_by_id(JobId(id)).map_err(unreadable)?.ok_or_else(missing)?;
     let bytes = if row.is_family {
         story::tell(app, &row)?.into_bytes()
     } else {
-        workspace_files::read_log(app, &row).await?
+        workspace_files::read_log(app, &row, rank).await?
     };
     // Whoever has read the log of a running job goes on reading; nobody has to be told to look once more.
     app.memory.mark_log_read(&caller, id);

@@ -1,32 +1,36 @@
-//! `job create`: checks the file, uploads what is local, registers the environment, sends the job.
+//! `job create`: checks the file, does what must be done before, sends the job.
 
 use crate::args::Global;
-use crate::client::segment;
 use crate::commands::block_on;
-use crate::failure::{Exit, Failure, Outcome};
-use crate::names::{hex, job_name};
+use crate::entity;
+use crate::failure::{Failure, Outcome};
+use crate::names::job_name;
 use crate::output::yaml;
+use crate::preparation;
 use crate::session::Session;
+use crate::specification::Specification;
 use crate::terminal::Terminal;
-use crate::transfer::{BLOB_STORE, Datastore, Snapshot, upload_code};
 use clap::Args;
-use neap_spec::{
-    Document, Environment, EnvironmentRequest, JobRequest, Scope, Submission, UploadKind, job_request,
-};
+use neap_spec::{Context, Defaults, Document, Error, Request, job_request};
 use reqwest::Method;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  neap job create -f job.yml\n  neap job create -f job.yml --stream\n  \
+#[command(
+    after_help = "Examples:\n  neap job create -f job.yml\n  neap job create -f pipeline.yml --stream\n  \
                   neap job create -f job.yml -n run-7 --set inputs.epochs=3 compute=azureml:gpu-cluster\n  \
-                  name=$(neap job create -f job.yml --query name -o tsv)")]
+                  neap job create --from run-7 --set inputs.epochs=9\n  \
+                  name=$(neap job create -f job.yml --query name -o tsv)"
+)]
 pub struct CreateArgs {
     /// YAML file with the job
-    #[arg(long, short = 'f', value_name = "FILE")]
-    file: PathBuf,
+    #[arg(long, short = 'f', value_name = "FILE", required_unless_present = "from")]
+    file: Option<PathBuf>,
+    /// Submit this job's definition again, under a new name
+    #[arg(long, value_name = "JOB", conflicts_with = "file")]
+    from: Option<String>,
     /// Name of the job [default: the file's, else made up]
     #[arg(long, short = 'n')]
     name: Option<String>,
@@ -39,7 +43,7 @@ pub struct CreateArgs {
     /// Write the created job as YAML to this file
     #[arg(long, short = 'a', value_name = "FILE")]
     save_as: Option<PathBuf>,
-    // The file is always checked, and there are no pages to open yet.
+    // The file is always checked.
     #[arg(long, hide = true)]
     skip_validation: bool,
     #[arg(long, short = 'e', hide = true)]
@@ -47,21 +51,31 @@ pub struct CreateArgs {
 }
 
 pub fn run(args: &CreateArgs, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
-    let document = document(args)?;
+    super::refuse_web(args.web)?;
     let fallback = job_name()?;
-    let nowhere =
-        Scope { subscription_id: String::new(), resource_group: String::new(), workspace: String::new() };
+    let build = builder(&fallback);
+    let flags = [("name", args.name.clone().map(Value::from))];
     // What is wrong with the file is said before any server is asked.
-    let dry = plan(args, &document, &nowhere, &fallback)?;
-    for upload in &dry.uploads {
-        if !upload.path.exists() {
-            return Err(Failure::usage(format!("{} does not exist", upload.path.display()))
-                .hint("relative paths count from the folder of the YAML file"));
+    let from_file = match &args.file {
+        Some(file) => {
+            let specification = Specification::load(Some(file), &flags, &args.set)?;
+            specification.check(&build)?;
+            Some(specification)
         }
-    }
+        None => None,
+    };
     let session = Session::open(global, terminal)?;
     block_on(async {
-        let resource = submit(args, &document, &fallback, &session).await?;
+        let specification = match (from_file, &args.from) {
+            (Some(specification), _) => specification,
+            (None, Some(job)) => again(job, &flags, &args.set, &session).await?,
+            (None, None) => return Err(Failure::usage("give a file with -f, or a job with --from")),
+        };
+        let resource = submit(&specification, &build, &session).await?;
+        if let Some(file) = &args.save_as {
+            let text = yaml(&entity::job(&resource))?;
+            std::fs::write(file, text).map_err(|error| Failure::file("write", file, &error))?;
+        }
         let name = resource.get("name").and_then(Value::as_str).unwrap_or(&fallback).to_owned();
         if args.stream {
             session.terminal.note(&format!("job {name} is submitted"));
@@ -72,116 +86,106 @@ pub fn run(args: &CreateArgs, global: &Global, terminal: &Terminal) -> Outcome<E
     })
 }
 
-fn document(args: &CreateArgs) -> Outcome<Document> {
-    let path = args.file.display();
-    let text = std::fs::read_to_string(&args.file)
-        .map_err(|error| Failure::usage(format!("cannot read {path}: {error}")))?;
-    let mut document = Document::parse(&text).map_err(|error| named(&args.file, error))?;
-    if let Some(name) = &args.name {
-        document.set("name", name.as_str().into())?;
-    }
-    for assignment in &args.set {
-        document.set_assignment(assignment, false)?;
-    }
-    Ok(document)
-}
-
-fn plan(args: &CreateArgs, document: &Document, scope: &Scope, name: &str) -> Outcome<JobRequest> {
-    let folder = args.file.parent().unwrap_or(Path::new(""));
+/// How a job's request is built: jobs without a name get `fallback`, those without an experiment the folder's name.
+pub fn builder(fallback: &str) -> impl Fn(&Document, &Context<'_>) -> Result<Request, Error> {
     let here = std::env::current_dir().unwrap_or_default();
-    let experiment = here.file_name().map_or_else(|| "Default".into(), |name| name.to_string_lossy());
-    let submission = Submission { scope, folder, name, experiment: &experiment };
-    job_request(document, &submission, &|path| std::fs::read_to_string(path))
-        .map_err(|error| named(&args.file, error))
+    let experiment =
+        here.file_name().map_or_else(|| "Default".into(), |name| name.to_string_lossy().into_owned());
+    let name = fallback.to_owned();
+    move |document, context| {
+        job_request(document, context, &Defaults { name: &name, experiment: &experiment })
+    }
 }
 
-fn named(file: &Path, error: neap_spec::Error) -> Failure {
-    let mut failure = Failure::from(error);
-    failure.message = format!("{}: {}", file.display(), failure.message);
-    failure
+/// The definition that the server keeps of a job, without what only that job has.
+async fn again(
+    job: &str,
+    flags: &[(&str, Option<Value>)],
+    set: &[String],
+    session: &Session,
+) -> Outcome<Specification> {
+    let resource = super::get(session, job).await?;
+    if resource.get("properties").is_none_or(Value::is_null) {
+        return Err(Failure::usage(format!("{job} is a step of a pipeline"))
+            .hint("submit the pipeline again, or its step as a job of its own"));
+    }
+    Specification::of_value(entity::definition(&resource), flags, set)
 }
 
-async fn submit(args: &CreateArgs, document: &Document, name: &str, session: &Session) -> Outcome<Value> {
-    let mut request = plan(args, document, &session.scope, name)?;
-    let mut store = None;
-    for upload in std::mem::take(&mut request.uploads) {
-        let snapshot = Snapshot::of(&upload.path)?;
-        match upload.kind {
-            UploadKind::Code => {
-                let id = upload_code(&snapshot, session).await?;
-                request.set_code(&id);
-            }
-            UploadKind::Input { name } => {
-                if store.is_none() {
-                    store = Some(Datastore::open(BLOB_STORE, session).await?);
-                }
-                if let Some(store) = &store {
-                    let path = store.upload(&snapshot, session).await?;
-                    request.set_input(&name, &format!("azureml://datastores/{BLOB_STORE}/paths/{path}"));
-                }
-            }
-        }
-    }
-    match std::mem::replace(&mut request.environment, Environment::Id(String::new())) {
-        Environment::Id(_) => {}
-        Environment::Latest { name } => {
-            let id = latest_environment(&name, session).await?;
-            request.set_environment(&id);
-        }
-        Environment::Register(environment) => {
-            let id = register(environment, session).await?;
-            request.set_environment(&id);
-        }
-    }
+async fn submit(
+    specification: &Specification,
+    build: &impl Fn(&Document, &Context<'_>) -> Result<Request, Error>,
+    session: &Session,
+) -> Outcome<Value> {
+    let mut request = specification.plan(&session.scope, build)?;
+    preparation::perform(&mut request, session).await?;
     let path = super::path(session, &request.name);
-    let resource = session.client.call(Method::PUT, &path, Some(&request.body)).await?.body;
-    if let Some(file) = &args.save_as {
-        let text = yaml(&crate::entity::job(&resource))?;
-        std::fs::write(file, text).map_err(|error| Failure::file("write", file, &error))?;
-    }
-    Ok(resource)
+    Ok(session.client.call(Method::PUT, &path, Some(&request.body)).await?.body)
 }
 
-async fn latest_environment(name: &str, session: &Session) -> Outcome<String> {
-    let path =
-        session.path(&format!("environments/{}/versions?$orderBy=createdtime%20desc&$top=1", segment(name)));
-    let versions = session.client.list(&path, Some(1)).await?;
-    let id = versions.first().and_then(|version| version.get("id")).and_then(Value::as_str);
-    id.map(str::to_owned).ok_or_else(|| {
-        Failure::new(Exit::NotFound, format!("no environment is registered under the name {name}"))
-            .hint("name a version that exists, or give an image inline (environment: {image: ...})")
-    })
-}
+#[cfg(test)]
+mod tests {
+    use crate::entity;
+    use crate::specification::Specification;
+    use neap_spec::{Preparation, Scope};
+    use serde_json::{Value, json};
+    use std::path::Path;
 
-async fn register(mut environment: EnvironmentRequest, session: &Session) -> Outcome<String> {
-    if let Some(folder) = &environment.build_context {
-        let store = Datastore::open(BLOB_STORE, session).await?;
-        let path = store.upload(&Snapshot::of(folder)?, session).await?;
-        environment.body["properties"]["build"]["contextUri"] = store.url(&path).into();
-    }
-    let (name, version) = match (environment.name, environment.version) {
-        (None, _) => ("CliV2AnonymousEnvironment".to_owned(), content_hash(&environment.body)),
-        (Some(name), Some(version)) => (name, version),
-        (Some(name), None) => {
-            let container =
-                session.client.find(&session.path(&format!("environments/{}", segment(&name)))).await?;
-            let next = container
-                .as_ref()
-                .and_then(|container| container.pointer("/properties/nextVersion")?.as_str())
-                .unwrap_or("1")
-                .to_owned();
-            (name, next)
+    /// The properties that a specification sends, with every preparation answered as a server would.
+    fn sent(specification: &Specification) -> Value {
+        let scope = Scope { subscription_id: "S".into(), resource_group: "R".into(), workspace: "W".into() };
+        let mut request = specification.plan(&scope, super::builder("made_up")).unwrap();
+        let ws = scope.workspace_id();
+        for number in 0..request.preparations.len() {
+            let answer = match &request.preparations[number] {
+                Preparation::Code { .. } => format!("{ws}/codes/c{number}/versions/1"),
+                Preparation::Data { .. } => format!("LocalUpload/{number}/d/"),
+                Preparation::Context { .. } => "https://127.0.0.1/context".to_owned(),
+                Preparation::Latest { collection, name } => {
+                    format!("{ws}/{}/{name}/versions/9", collection.plural())
+                }
+                Preparation::Register(registration) => {
+                    format!("{ws}/{}/anonymous/versions/{number}", registration.collection.plural())
+                }
+            };
+            request.fill(number, &answer);
         }
-    };
-    let path = session.path(&format!("environments/{}/versions/{}", segment(&name), segment(&version)));
-    let answer = session.client.call(Method::PUT, &path, Some(&environment.body)).await?;
-    let id = answer.body.get("id").and_then(Value::as_str);
-    Ok(id.map_or_else(
-        || format!("{}/environments/{name}/versions/{version}", session.scope.workspace_id()),
-        str::to_owned,
-    ))
-}
+        request.body["properties"].take()
+    }
 
-fn content_hash(body: &Value) -> String {
-    hex(&Sha256::digest(body.to_string().as_bytes()))
+    /// A step that was written in the file names its component when it is shown: only the note of that differs.
+    fn without_sources(value: &Value) -> Value {
+        match value {
+            Value::Object(map) => {
+                let kept = map.iter().filter(|(key, _)| *key != "_source" && *key != "displayName");
+                Value::Object(kept.map(|(key, item)| (key.clone(), without_sources(item))).collect())
+            }
+            Value::Array(list) => Value::Array(list.iter().map(without_sources).collect()),
+            other => other.clone(),
+        }
+    }
+
+    #[test]
+    fn a_job_that_is_submitted_again_is_the_same_job() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/yaml");
+        let mut tried = 0;
+        for entry in std::fs::read_dir(&folder).unwrap().map(Result::unwrap) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if !["command-", "sweep-", "pipeline-"].iter().any(|kind| name.starts_with(kind)) {
+                continue;
+            }
+            let first = sent(&Specification::load(Some(&entry.path()), &[], &[]).unwrap());
+            let resource = json!({"name": "first", "properties": first});
+            let again = sent(&Specification::of_value(entity::definition(&resource), &[], &[]).unwrap());
+            let text = |value: &Value| serde_json::to_string_pretty(&without_sources(value)).unwrap();
+            assert_eq!(sorted(&text(&again)), sorted(&text(&resource["properties"])), "{name}");
+            tried += 1;
+        }
+        assert!(tried > 8, "{tried} files");
+    }
+
+    /// The order of keys does not matter.
+    fn sorted(text: &str) -> std::collections::BTreeMap<String, Value> {
+        serde_json::from_str(text).unwrap()
+    }
 }

@@ -37,6 +37,7 @@ pub struct UpdateArgs {
 const CHANGEABLE: &[&str] = &["display_name", "description", "tags", "properties"];
 
 pub async fn update(args: &UpdateArgs, session: &Session) -> Outcome<()> {
+    super::refuse_web(args.web)?;
     if !args.add.is_empty() {
         return Err(Failure::usage("--add is for lists, and a job has none that can change")
             .hint("use --set PATH=VALUE"));

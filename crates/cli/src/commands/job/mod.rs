@@ -1,10 +1,14 @@
 //! `neap job`: submit, watch, fetch.
 
+mod children;
 mod create;
 mod download;
 mod edit;
+mod family;
 mod metrics;
+mod services;
 mod stream;
+mod validate;
 
 use crate::args::Global;
 use crate::client::segment;
@@ -34,6 +38,9 @@ pub enum JobCommand {
     /// List jobs, newest first
     List(ListArgs),
     /// Print the log of a job as it is written, until the job ends
+    ///
+    /// Of a pipeline or a sweep, its children are said as they start and end, and each line of theirs has the child's
+    /// name before it.
     Stream(NameArgs),
     /// Cancel a job
     Cancel(NameArgs),
@@ -49,10 +56,12 @@ pub enum JobCommand {
     Restore(NameArgs),
     #[command(hide = true)]
     ConnectSsh(Refused),
-    #[command(hide = true)]
-    ShowServices(Refused),
-    #[command(hide = true)]
-    Validate(Refused),
+    /// Show the services of a job, and where they are reached
+    ShowServices(services::ServicesArgs),
+    /// Check a job's file without submitting it
+    ///
+    /// Every problem is said at once, with its line. No server is asked.
+    Validate(validate::ValidateArgs),
 }
 
 #[derive(Debug, Args)]
@@ -72,14 +81,13 @@ pub struct ShowArgs {
     /// Name of the job
     #[arg(long, short = 'n')]
     name: String,
-    // There are no pages to open yet.
     #[arg(long, short = 'e', hide = true)]
     web: bool,
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  neap job list -o table\n  neap job list --all-results --query \"[?status=='Failed'].name\" -o tsv"
+    after_help = "Examples:\n  neap job list -o table\n  neap job list --parent-job-name my-pipeline -o table\n  neap job list --all-results --query \"[?status=='Failed'].name\" -o tsv"
 )]
 pub struct ListArgs {
     /// Most results to return
@@ -94,8 +102,8 @@ pub struct ListArgs {
     /// Archived jobs too
     #[arg(long, conflicts_with = "archived_only")]
     include_archived: bool,
-    // Jobs with children are pipelines and sweeps.
-    #[arg(long, short = 'p', hide = true)]
+    /// The children of this job: the steps of a pipeline, the trials of a sweep
+    #[arg(long, short = 'p', value_name = "NAME")]
     parent_job_name: Option<String>,
 }
 
@@ -121,16 +129,7 @@ pub fn run(command: JobCommand, global: &Global, terminal: &Terminal) -> Outcome
         JobCommand::ConnectSsh(refused) => {
             return refuse("connect-ssh", "nodes take no logins; use `neap job stream`", &refused);
         }
-        JobCommand::ShowServices(refused) => {
-            return refuse(
-                "show-services",
-                "job services are not run yet; `neap job show` lists what was asked",
-                &refused,
-            );
-        }
-        JobCommand::Validate(refused) => {
-            return refuse("validate", "it is for pipelines, which are not supported yet", &refused);
-        }
+        JobCommand::Validate(args) => return validate::run(&args, global),
         other => other,
     };
     let session = Session::open(global, terminal)?;
@@ -139,8 +138,12 @@ pub fn run(command: JobCommand, global: &Global, terminal: &Terminal) -> Outcome
 
 async fn run_connected(command: &JobCommand, session: &Session) -> Outcome<ExitCode> {
     match command {
-        JobCommand::Show(args) => metrics::show(session, &get(session, &args.name).await?, COLUMNS).await?,
+        JobCommand::Show(args) => {
+            refuse_web(args.web)?;
+            metrics::show(session, &get(session, &args.name).await?, COLUMNS).await?;
+        }
         JobCommand::Metrics(args) => metrics::run(args, session).await?,
+        JobCommand::ShowServices(args) => services::run(args, session).await?,
         JobCommand::List(args) => list(args, session).await?,
         JobCommand::Stream(args) => return stream::follow(&args.name, session).await,
         JobCommand::Cancel(args) => cancel(args, session).await?,
@@ -148,12 +151,18 @@ async fn run_connected(command: &JobCommand, session: &Session) -> Outcome<ExitC
         JobCommand::Update(args) => edit::update(args, session).await?,
         JobCommand::Archive(args) => edit::set_archived(&args.name, true, session).await?,
         JobCommand::Restore(args) => edit::set_archived(&args.name, false, session).await?,
-        JobCommand::Create(_)
-        | JobCommand::ConnectSsh(_)
-        | JobCommand::ShowServices(_)
-        | JobCommand::Validate(_) => {}
+        JobCommand::Create(_) | JobCommand::ConnectSsh(_) | JobCommand::Validate(_) => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// There are no pages to open yet.
+fn refuse_web(asked: bool) -> Outcome<()> {
+    if asked {
+        return Err(Failure::usage("--web is not offered: there are no pages to open yet")
+            .hint("`neap job show` and `neap job stream` say how a job is"));
+    }
+    Ok(())
 }
 
 fn refuse(command: &str, instead: &str, refused: &Refused) -> Outcome<ExitCode> {
@@ -161,9 +170,19 @@ fn refuse(command: &str, instead: &str, refused: &Refused) -> Outcome<ExitCode> 
     Err(Failure::usage(format!("`job {command}` is not offered: {instead}")))
 }
 
-/// The ARM resource of a job.
+/// Follows a job that another command made.
+pub async fn stream_job(name: &str, session: &Session) -> Outcome<ExitCode> {
+    stream::follow(name, session).await
+}
+
+/// The ARM resource of a job. A step of a pipeline has none of its own: what the history says of it is laid in.
 async fn get(session: &Session, name: &str) -> Outcome<Value> {
-    session.client.get(&path(session, name)).await
+    let mut resource = session.client.get(&path(session, name)).await?;
+    if resource.get("properties").is_some_and(Value::is_null) {
+        let run = session.client.get(&session.history_path(&format!("runs/{}", segment(name)))).await?;
+        resource["properties"] = entity::properties_of_run(&run);
+    }
+    Ok(resource)
 }
 
 fn path(session: &Session, name: &str) -> String {
@@ -176,17 +195,18 @@ fn print(session: &Session, resource: &Value) -> Outcome<()> {
 }
 
 async fn list(args: &ListArgs, session: &Session) -> Outcome<()> {
-    if args.parent_job_name.is_some() {
-        return Err(Failure::usage(
-            "--parent-job-name is for pipelines and sweeps, which are not supported yet",
-        ));
+    let limit = (!args.all_results).then_some(args.max_results);
+    if let Some(parent) = &args.parent_job_name {
+        // A parent that does not exist is said; the history of no job is empty.
+        get(session, parent).await?;
+        let rows = children::list(session, parent, limit).await?;
+        return session.print(&Value::Array(rows.iter().map(entity::run).collect()), COLUMNS);
     }
     let view = match (args.archived_only, args.include_archived) {
         (true, _) => "ArchivedOnly",
         (false, true) => "All",
         (false, false) => "ActiveOnly",
     };
-    let limit = (!args.all_results).then_some(args.max_results);
     let jobs = session.client.list(&session.path(&format!("jobs?listViewType={view}")), limit).await?;
     session.print(&Value::Array(jobs.iter().map(entity::job).collect()), COLUMNS)
 }

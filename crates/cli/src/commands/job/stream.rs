@@ -1,5 +1,6 @@
 //! `job stream`: the log on stdout as it is written, the outcome on stderr and in the exit code.
 
+use super::family;
 use crate::client::{RESTART_PATIENCE, segment};
 use crate::entity::is_final;
 use crate::failure::{Exit, Failure, Outcome};
@@ -19,6 +20,11 @@ const REASON_PAUSE: Duration = Duration::from_secs(1);
 pub async fn follow(name: &str, session: &Session) -> Outcome<ExitCode> {
     let job = super::get(session, name).await?;
     session.warn_of(&job);
+    let kind = job.pointer("/properties/jobType").and_then(Value::as_str).unwrap_or_default();
+    if matches!(kind, "Pipeline" | "Sweep") {
+        let job = family::follow(name, session).await?;
+        return conclude(name, &job, session);
+    }
     let mut offset = 0;
     let mut said = String::new();
     let mut patience = RESTART_PATIENCE;

@@ -105,7 +105,7 @@ fn errors(cluster: &Cluster, nodes: &[&Node]) -> Vec<Value> {
             let code = match cut {
                 // Work waiting for a free node is what a queue is for.
                 Cut::Maximum { .. } => return None,
-                Cut::ProviderNodes { .. } => "ProviderNodeLimitReached",
+                Cut::ProviderNodes { .. } | Cut::ProviderAtOnce { .. } => "ProviderNodeLimitReached",
                 Cut::ProviderCapacity { .. } => "ProviderCapacityReached",
                 Cut::BootBackoff { .. } => "NodesFailedToStart",
                 Cut::Draining => "ServerIsStopping",

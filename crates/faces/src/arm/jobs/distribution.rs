@@ -48,6 +48,15 @@ pub(super) fn read(fields: &Fields<'_>, nodes: u32, problems: &mut Vec<Problem>)
             let most = i64::from(nodes) * PROCESSES_PER_NODE_MAX;
             let parameter_servers = count("parameterServerCount", 0, 0, most);
             let workers = count("workerCount", i64::from(nodes), 1, most);
+            if workers.saturating_add(parameter_servers) < nodes {
+                problems.push(bad(
+                    format!(
+                        "{nodes} nodes are asked for, but only {workers} workers and {parameter_servers} parameter \
+                         servers to run on them: lower instanceCount, or raise workerCount."
+                    ),
+                    &distribution.place("workerCount"),
+                ));
+            }
             Some(Distribution::Tensorflow { workers, parameter_servers })
         }
         "ray" => {
@@ -114,8 +123,12 @@ mod tests {
             (json!({"distributionType": "Horovod"}), "'horovod' is not known"),
             (json!({"distributionType": "Mpi", "processCountPerInstance": 0}), "between 1 and 256"),
             (json!({"distributionType": "Ray", "port": 70000}), "no port"),
+            (
+                json!({"distributionType": "TensorFlow", "workerCount": 1}),
+                "3 nodes are asked for, but only 1 workers",
+            ),
         ] {
-            let said = check(asked.clone(), 1).unwrap_err();
+            let said = check(asked.clone(), 3).unwrap_err();
             assert!(said.len() == 1 && said[0].contains(expect), "{asked}: {said:?}");
         }
     }

@@ -11,6 +11,7 @@ mod ports;
 mod presence;
 mod read;
 mod references;
+mod serverless;
 mod sweep;
 mod write;
 
@@ -27,6 +28,7 @@ use crate::{reply, workspace_files};
 
 pub(crate) use answer_of::{answer, output_uri};
 pub(crate) use list::list;
+pub(crate) use serverless::tidy as tidy_serverless;
 pub(crate) use write::{edit, put, submit_trial};
 
 /// The job's row, or Azure's words for its absence.

@@ -8,6 +8,7 @@ use neap_core::{Code, Problem, Refusal};
 use serde_json::{Map, Value};
 
 use super::references::{self, Shelf};
+use super::serverless::{self, Serverless};
 use super::{compare, distribution, need, ports};
 use crate::arm::errors::bad;
 use crate::arm::paths;
@@ -51,6 +52,8 @@ const KNOWN: &[&str] = &[
 #[derive(Debug)]
 pub(super) struct AskedJob {
     pub cluster: String,
+    /// The cluster is one that Neap makes.
+    pub serverless: Option<Serverless>,
     pub priority: u8,
     pub need: Need,
     pub nodes: u32,
@@ -83,7 +86,7 @@ pub(super) fn read(
     if document.command.trim().is_empty() {
         problems.push(bad("A command job needs a 'command'.", "properties.command"));
     }
-    let cluster = read_compute(&fields, workspace, &mut problems);
+    let (cluster, mut serverless) = read_compute(&fields, workspace, &mut problems);
     if let Some(id) = fields.text("codeId", &mut problems).filter(|id| !id.is_empty()) {
         document.code = references::code(shelf, workspace, id, &mut problems)?;
     }
@@ -102,14 +105,17 @@ pub(super) fn read(
     ports::read_outputs(name, &fields, workspace, shelf, &mut document.outputs, &mut problems)?;
     check_bindings(&document, &mut problems);
 
-    let need = read_resources(&fields, &mut notes, &mut problems);
+    let need = read_resources(&fields, serverless.is_some(), &mut notes, &mut problems);
     let nodes = distribution::nodes(&fields.object("resources", &mut Vec::new()), &mut problems);
+    if let Some(wanted) = &mut serverless {
+        wanted.nodes = nodes;
+    }
     document.distribution = distribution::read(&fields, nodes, &mut problems);
     let timeout_ms = read_timeout(&fields, &mut problems);
-    let priority = read_priority(&fields, &mut notes, &mut problems);
+    let priority = read_priority(&fields, serverless.is_some(), &mut notes, &mut problems);
     read_without_effect(&fields, &mut notes, &mut problems);
     document.preamble = notes;
-    Ok(AskedJob { cluster, priority, need, nodes, timeout_ms, document, problems })
+    Ok(AskedJob { cluster, serverless, priority, need, nodes, timeout_ms, document, problems })
 }
 
 fn other_type(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Option<Refusal> {
@@ -127,28 +133,23 @@ fn other_type(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Option<Refusa
     Some(Problem::new(code, sentence).at("properties.jobType").into())
 }
 
-fn read_compute(fields: &Fields<'_>, workspace: &Workspace, problems: &mut Vec<Problem>) -> String {
+/// The cluster that is named, or that a job without one runs on.
+fn read_compute(
+    fields: &Fields<'_>,
+    workspace: &Workspace,
+    problems: &mut Vec<Problem>,
+) -> (String, Option<Serverless>) {
     let place = "properties.computeId";
+    let serverless = |problems: &mut Vec<Problem>| {
+        let wanted = serverless::read(fields, problems);
+        (wanted.cluster(workspace.id), Some(wanted))
+    };
     let Some(id) = fields.text("computeId", problems).filter(|id| !id.is_empty()) else {
-        if fields.value("computeId").is_none_or(Value::is_string) {
-            problems.push(
-                Problem::new(Code::NotSupported, "Serverless and local compute are not supported yet; name a compute cluster of this workspace in 'compute'.").at(place),
-            );
-        }
-        return String::new();
+        return serverless(problems);
     };
     match paths::reference(id, "computes", workspace) {
-        Some(reference) if reference.name.eq_ignore_ascii_case("serverless") => {
-            problems.push(
-                Problem::new(
-                    Code::NotSupported,
-                    "Serverless compute is not supported yet; name a compute cluster of this workspace.",
-                )
-                .at(place),
-            );
-            String::new()
-        }
-        Some(reference) if reference.here => reference.name,
+        Some(reference) if reference.name.eq_ignore_ascii_case("serverless") => serverless(problems),
+        Some(reference) if reference.here => (reference.name, None),
         Some(_) => {
             problems.push(
                 Problem::new(
@@ -157,14 +158,14 @@ fn read_compute(fields: &Fields<'_>, workspace: &Workspace, problems: &mut Vec<P
                 )
                 .at(place),
             );
-            String::new()
+            (String::new(), None)
         }
         None => {
             problems.push(
                 Problem::new(Code::ComputeNotFound, format!("'{id}' is not the id of a compute cluster."))
                     .at(place),
             );
-            String::new()
+            (String::new(), None)
         }
     }
 }
@@ -195,7 +196,12 @@ fn check_bindings(document: &JobDocument, problems: &mut Vec<Problem>) {
     }
 }
 
-fn read_resources(fields: &Fields<'_>, notes: &mut Vec<String>, problems: &mut Vec<Problem>) -> Need {
+fn read_resources(
+    fields: &Fields<'_>,
+    serverless: bool,
+    notes: &mut Vec<String>,
+    problems: &mut Vec<Problem>,
+) -> Need {
     let resources = fields.object("resources", problems);
     for (key, what) in
         [("shmSize", "shm_size"), ("dockerArgs", "docker_args"), ("dockerArgsList", "docker_args")]
@@ -205,7 +211,7 @@ fn read_resources(fields: &Fields<'_>, notes: &mut Vec<String>, problems: &mut V
         }
     }
     for key in ["instanceType", "maxInstanceCount", "locations"] {
-        if resources.value(key).is_some() {
+        if resources.value(key).is_some() && !(serverless && key == "instanceType") {
             notes.push(format!("resources.{key} has no effect: the job runs on a node of its cluster."));
         }
     }
@@ -255,10 +261,16 @@ fn read_timeout(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Option<u64>
     }
 }
 
-fn read_priority(fields: &Fields<'_>, notes: &mut Vec<String>, problems: &mut Vec<Problem>) -> u8 {
+fn read_priority(
+    fields: &Fields<'_>,
+    serverless: bool,
+    notes: &mut Vec<String>,
+    problems: &mut Vec<Problem>,
+) -> u8 {
     let queue = fields.object("queueSettings", problems);
     if let Some(tier) = queue.text("jobTier", problems)
         && !tier.eq_ignore_ascii_case("Null")
+        && !serverless
     {
         notes.push(format!("queue_settings.job_tier '{tier}' has no effect: the cluster's tier applies."));
     }

@@ -1,6 +1,7 @@
 //! Job bodies in, definitions and problems out.
 
 use neap_core::Capacity;
+use neap_core::cluster::Tier;
 use neap_core::documents::{InputDocument, OutputDocument};
 use neap_core::job::Need;
 use neap_core::problem::Code;
@@ -87,11 +88,6 @@ fn every_problem_is_told_at_once() {
 #[test]
 fn where_it_cannot_run_is_said() {
     for (changes, expect) in [
-        (json!({"computeId": null}), (Code::NotSupported, "properties.computeId")),
-        (
-            json!({"computeId": "/subscriptions/s1/resourceGroups/neap/providers/Microsoft.MachineLearningServices/workspaces/default/computes/serverless"}),
-            (Code::NotSupported, "properties.computeId"),
-        ),
         (
             json!({"computeId": "/subscriptions/s1/resourceGroups/neap/providers/Microsoft.MachineLearningServices/workspaces/other/computes/c"}),
             (Code::ComputeNotFound, "properties.computeId"),
@@ -107,11 +103,30 @@ fn where_it_cannot_run_is_said() {
     ] {
         assert_eq!(codes(&check(&job(changes.clone()))), [expect], "{changes}");
     }
-    for kind in ["Pipeline", "Sweep", "AutoML", "Spark", "Odd"] {
+    for kind in ["AutoML", "Spark", "Odd"] {
         let refusal =
             read("j", &job(json!({"jobType": kind})), &sample_workspace(), &Fake::default()).unwrap_err();
         assert_eq!(refusal.code(), Code::NotSupported, "{kind}");
     }
+}
+
+#[test]
+fn a_job_without_a_cluster_gets_one_of_its_size_and_tier() {
+    let serverless = "/subscriptions/s1/resourceGroups/neap/providers/Microsoft.MachineLearningServices/workspaces/default/computes/serverless";
+    let plain = check(&job(json!({"computeId": null})));
+    assert_eq!(plain.problems, []);
+    let wanted = plain.serverless.clone().unwrap();
+    assert_eq!((wanted.size.as_str(), wanted.tier, wanted.nodes), ("STANDARD_DS3_V2", Tier::Dedicated, 1));
+    assert!(plain.cluster.starts_with("serverless-"), "{}", plain.cluster);
+    assert_eq!(check(&job(json!({"computeId": serverless}))).cluster, plain.cluster, "the same for the same");
+    let spot = check(&job(json!({"computeId": serverless, "queueSettings": {"jobTier": "Spot"},
+        "resources": {"instanceType": "Standard_F4s_v2", "instanceCount": 2}})));
+    assert_eq!(spot.problems, []);
+    assert_eq!(spot.document.preamble, Vec::<String>::new(), "both have effect");
+    let wanted = spot.serverless.unwrap();
+    assert_eq!((wanted.size.as_str(), wanted.tier, wanted.nodes), ("Standard_F4s_v2", Tier::LowPriority, 2));
+    assert_ne!(spot.cluster, plain.cluster);
+    assert_eq!(check(&job(json!({}))).serverless, None, "it names one");
 }
 
 #[test]

@@ -83,6 +83,7 @@ pub(super) fn read_sweep(
     // Its outputs are the best trial's, in places of the sweep's own.
     problems.extend(read.problems.into_iter().filter(|problem| !mentions_space(problem)).map(in_trial));
     if !read.cluster.is_empty()
+        && read.serverless.is_none()
         && app.state().cluster(workspace.id, &read.cluster).is_none_or(|cluster| cluster.is_deleting())
     {
         problems.push(

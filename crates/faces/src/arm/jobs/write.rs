@@ -11,7 +11,7 @@ use neap_ledger::JobRow;
 use serde_json::{Map, Value};
 
 use super::references::LedgerShelf;
-use super::{answer, compare, find, presence, read};
+use super::{answer, compare, find, presence, read, serverless};
 use crate::app::{self, App, unreadable};
 use crate::ask::Ask;
 use crate::fields::{Fields, check_tags};
@@ -79,6 +79,9 @@ async fn submit(
         problems.extend(neap_core::names::check_job_name(name));
         return Err(Refusal { problems });
     }
+    if let Some(wanted) = asked.serverless.as_ref().filter(|_| problems.is_empty()) {
+        serverless::ensure(app, &ask.caller, workspace, wanted).await?;
+    }
     let (document, meta) = (app::document(&asked.document)?, app::document(&meta)?);
     let command = Command::SubmitJob(SubmitJob {
         workspace: workspace.id,
@@ -113,6 +116,9 @@ pub(crate) async fn submit_trial(
     let mut read = read::read(&name, &body, workspace, &LedgerShelf { app, workspace })?;
     read.document.hyperparameters = Some(Value::Object(params.clone()));
     let (meta, _) = read_meta(&body, JobMeta::default(), &mut read.problems);
+    if let Some(wanted) = read.serverless.as_ref().filter(|_| read.problems.is_empty()) {
+        serverless::ensure(app, &crate::conduct::conductor(), workspace, wanted).await?;
+    }
     let (document, meta) = (app::document(&read.document)?, app::document(&meta)?);
     let command = Command::SubmitJob(SubmitJob {
         workspace: workspace.id,

@@ -415,7 +415,8 @@ impl Expander<'_> {
             let at = format!("{place}.inputs.{name}");
             let found = self.given(scope, value, &at, made);
             let Some(found) = found else { continue };
-            match declared.and_then(|declared| declared.get(name)).filter(|_| !std::ptr::eq(node, spec)) {
+            let wanted = declared.filter(|_| !is_inline(node)).and_then(|declared| declared.get(name));
+            match wanted {
                 Some(wanted) => self.check_input(name, wanted, &found, &at),
                 // A step without a component declares what it is given.
                 None if is_inline(node) => {}

@@ -5,7 +5,7 @@ mod body;
 mod component;
 mod expand;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use neap_core::command::{NewMember, NewMemberKind, SubmitFamily};
 use neap_core::documents::{BlobPath, JobDocument, JobMeta};
@@ -16,6 +16,7 @@ use neap_ledger::{Document, JobRow};
 use serde_json::{Map, Value, json};
 
 use super::references::LedgerShelf;
+use super::serverless::{self, Serverless};
 use super::write::read_meta;
 use super::{compare, find, output_uri, ports, presence, read, sweep};
 use crate::app::{self, App, unreadable};
@@ -30,9 +31,22 @@ pub(super) async fn submit(
     name: &str,
     body: &Value,
 ) -> Result<JobRow, Refusal> {
-    let (submit, documents) = read_whole(app, ask, workspace, name, body)?;
+    let Whole { submit, documents, serverless } = read_whole(app, ask, workspace, name, body)?;
+    if submit.problems.is_empty() {
+        for wanted in &serverless {
+            serverless::ensure(app, &ask.caller, workspace, wanted).await?;
+        }
+    }
     app.submit(&ask.caller, Command::SubmitFamily(submit), documents).await?;
     find(app, workspace, name)
+}
+
+/// A pipeline as one command, with what it needs.
+struct Whole {
+    submit: SubmitFamily,
+    documents: Vec<Document>,
+    /// Clusters that Neap makes for it.
+    serverless: BTreeSet<Serverless>,
 }
 
 /// The whole pipeline as one command, or everything that is wrong with it.
@@ -42,20 +56,20 @@ fn read_whole(
     workspace: &Workspace,
     name: &str,
     body: &Value,
-) -> Result<(SubmitFamily, Vec<Document>), Refusal> {
+) -> Result<Whole, Refusal> {
     let shelf = LedgerShelf { app, workspace };
     let earlier = |work: &str| earlier(app, workspace, work);
     let around = Around { shelf: &shelf, workspace, earlier: &earlier };
     let expansion = expand::expand(name, &body["properties"], &around)?;
-    let mut problems = expansion.problems;
-    let (meta, _) = read_meta(body, JobMeta::default(), &mut problems);
-    let timeout_ms = timeout(&body["properties"], &mut problems);
+    let mut reading =
+        Reading { app, workspace, shelf: &shelf, problems: expansion.problems, serverless: BTreeSet::new() };
+    let (meta, _) = read_meta(body, JobMeta::default(), &mut reading.problems);
+    let timeout_ms = timeout(&body["properties"], &mut reading.problems);
     let (mut members, mut documents) = (Vec::new(), Vec::new());
     let mut steps = Vec::new();
     for (at, step) in expansion.steps.iter().enumerate() {
-        let meta = if at == 0 { meta.clone() } else { step_meta(step, &mut problems) };
-        let (document, what) =
-            member(app, step, workspace, &shelf, (at == 0).then_some(timeout_ms).flatten(), &mut problems)?;
+        let meta = if at == 0 { meta.clone() } else { step_meta(step, &mut reading.problems) };
+        let (document, what) = reading.member(step, timeout_ms.filter(|_| at == 0))?;
         let (kept, meta) = (app::document(&document)?, app::document(&meta)?);
         steps.push((step.place.as_str(), document));
         let document = kept;
@@ -73,17 +87,18 @@ fn read_whole(
         steps.iter().flat_map(|(_, document)| document.outputs.values().map(|o| o.at().clone())).collect();
     for (place, document) in &steps {
         let missing = presence::missing_among(app, document, &made)?;
-        problems.extend(missing.into_iter().map(|problem| within(problem, place)));
+        reading.problems.extend(missing.into_iter().map(|problem| within(problem, place)));
     }
     let nowhere =
         |member: &NewMember| matches!(&member.what, NewMemberKind::Job { cluster, .. } if cluster.is_empty());
+    let Reading { problems, serverless, .. } = reading;
     if members.iter().any(nowhere) {
         // There is no cluster to hold the step against; the rest of what is wrong is said now.
         return Err(Refusal { problems });
     }
     let submit =
         SubmitFamily { workspace: workspace.id, owner: ask.caller.actor.as_str().into(), members, problems };
-    Ok((submit, distinct(documents)))
+    Ok(Whole { submit, documents: distinct(documents), serverless })
 }
 
 /// Steps of one pipeline often have the same metadata: a document is written once.
@@ -92,63 +107,85 @@ fn distinct(documents: Vec<Document>) -> Vec<Document> {
     documents.into_iter().filter(|document| seen.insert(document.hash)).collect()
 }
 
-/// What a step becomes, with the problems of reading it named by its place in the pipeline.
-fn member(
-    app: &App,
-    step: &Step,
-    workspace: &Workspace,
-    shelf: &LedgerShelf<'_>,
-    timeout_ms: Option<u64>,
-    problems: &mut Vec<Problem>,
-) -> Result<(JobDocument, NewMemberKind), Refusal> {
-    match &step.what {
-        StepKind::Pipeline { go_on, definition, outputs } => {
-            let empty = Map::new();
-            let definition = definition.as_object().unwrap_or(&empty);
-            let mut document = JobDocument {
-                experiment: definition
-                    .get("experimentName")
-                    .and_then(Value::as_str)
-                    .unwrap_or("Default")
-                    .into(),
-                asked: compare::definition(definition),
-                ..JobDocument::default()
-            };
-            ports::places_of(
-                &step.name,
-                &as_outputs(outputs),
-                workspace,
-                shelf,
-                &mut document.outputs,
-                problems,
-            )?;
-            Ok((document, NewMemberKind::Family { kind: FamilyKind::Steps { go_on: *go_on }, timeout_ms }))
+/// A pipeline being read, with what was found on the way.
+struct Reading<'a> {
+    app: &'a App,
+    workspace: &'a Workspace,
+    shelf: &'a LedgerShelf<'a>,
+    problems: Vec<Problem>,
+    serverless: BTreeSet<Serverless>,
+}
+
+impl Reading<'_> {
+    /// What a step becomes, with the problems of reading it named by its place in the pipeline.
+    fn member(
+        &mut self,
+        step: &Step,
+        timeout_ms: Option<u64>,
+    ) -> Result<(JobDocument, NewMemberKind), Refusal> {
+        match &step.what {
+            StepKind::Pipeline { go_on, definition, outputs } => {
+                let document = self.nested(step, definition, outputs)?;
+                Ok((
+                    document,
+                    NewMemberKind::Family { kind: FamilyKind::Steps { go_on: *go_on }, timeout_ms },
+                ))
+            }
+            StepKind::Job { body, .. } if body["properties"]["jobType"] == "Sweep" => {
+                let mut found = Vec::new();
+                let document =
+                    sweep::read_sweep(self.app, &step.name, body, self.workspace, self.shelf, &mut found)?;
+                self.problems.extend(found.into_iter().map(|problem| within(problem, &step.place)));
+                Ok((document, NewMemberKind::Family { kind: FamilyKind::Driven, timeout_ms: None }))
+            }
+            StepKind::Job { body, .. } if body["properties"]["jobType"] == "Parallel" => {
+                let sentence = "Parallel steps are not supported yet; split the input and use command steps.";
+                self.problems.push(within(Problem::new(Code::NotSupported, sentence), &step.place));
+                Ok((
+                    JobDocument::default(),
+                    NewMemberKind::Family { kind: FamilyKind::Driven, timeout_ms: None },
+                ))
+            }
+            StepKind::Job { body, work, reused, .. } => {
+                let asked = read::read(&step.name, body, self.workspace, self.shelf)?;
+                self.problems.extend(asked.problems.into_iter().map(|problem| within(problem, &step.place)));
+                self.serverless.extend(asked.serverless);
+                let what = NewMemberKind::Job {
+                    cluster: asked.cluster.into(),
+                    priority: asked.priority,
+                    need: asked.need,
+                    nodes: asked.nodes,
+                    timeout_ms: asked.timeout_ms,
+                    work: work.as_deref().map(Into::into),
+                    reused: reused.is_some(),
+                };
+                Ok((asked.document, what))
+            }
         }
-        StepKind::Job { body, .. } if body["properties"]["jobType"] == "Sweep" => {
-            let mut found = Vec::new();
-            let document = sweep::read_sweep(app, &step.name, body, workspace, shelf, &mut found)?;
-            problems.extend(found.into_iter().map(|problem| within(problem, &step.place)));
-            Ok((document, NewMemberKind::Family { kind: FamilyKind::Driven, timeout_ms: None }))
-        }
-        StepKind::Job { body, .. } if body["properties"]["jobType"] == "Parallel" => {
-            let sentence = "Parallel steps are not supported yet; split the input and use command steps.";
-            problems.push(within(Problem::new(Code::NotSupported, sentence), &step.place));
-            Ok((JobDocument::default(), NewMemberKind::Family { kind: FamilyKind::Driven, timeout_ms: None }))
-        }
-        StepKind::Job { body, work, reused, .. } => {
-            let asked = read::read(&step.name, body, workspace, shelf)?;
-            problems.extend(asked.problems.into_iter().map(|problem| within(problem, &step.place)));
-            let what = NewMemberKind::Job {
-                cluster: asked.cluster.into(),
-                priority: asked.priority,
-                need: asked.need,
-                nodes: asked.nodes,
-                timeout_ms: asked.timeout_ms,
-                work: work.as_deref().map(Into::into),
-                reused: reused.is_some(),
-            };
-            Ok((asked.document, what))
-        }
+    }
+
+    fn nested(
+        &mut self,
+        step: &Step,
+        definition: &Value,
+        outputs: &BTreeMap<String, Made>,
+    ) -> Result<JobDocument, Refusal> {
+        let empty = Map::new();
+        let definition = definition.as_object().unwrap_or(&empty);
+        let mut document = JobDocument {
+            experiment: definition.get("experimentName").and_then(Value::as_str).unwrap_or("Default").into(),
+            asked: compare::definition(definition),
+            ..JobDocument::default()
+        };
+        ports::places_of(
+            &step.name,
+            &as_outputs(outputs),
+            self.workspace,
+            self.shelf,
+            &mut document.outputs,
+            &mut self.problems,
+        )?;
+        Ok(document)
     }
 }
 

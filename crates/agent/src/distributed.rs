@@ -1,0 +1,89 @@
+//! An attempt with several processes, or on several nodes, as the agent sees it: what it adds to the launch, whose output
+//! its log is, and what became of it. What happens inside is the [launcher](crate::launcher)'s.
+
+use std::fmt::Write;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use neap_protocol::{AttemptSpec, Exit, LogSource};
+use neap_sandbox::Launch;
+use rustix::fs::{Mode, OFlags};
+
+use crate::folder::make_owned;
+use crate::launcher::note::{Note, RUN_DIR};
+use crate::launcher::plan::Plan;
+use crate::launcher::{COMMAND, PLAN, WORD};
+use crate::prepare::Layout;
+
+fn plan_of(spec: &AttemptSpec) -> Option<Plan> {
+    let ranks = spec.ranks.clone()?;
+    let loopback = ranks.addresses.iter().all(|address| address.starts_with("127."));
+    let distribution = spec.distribution.clone();
+    Some(Plan { ranks, distribution, run_dir: PathBuf::new(), cwd: PathBuf::new(), loopback })
+}
+
+/// Whose output the node's log holds, where the job has several.
+pub(crate) fn log_source(spec: &AttemptSpec) -> Option<LogSource> {
+    let plan = plan_of(spec)?;
+    Some(LogSource { rank: plan.first_rank(), tagged: plan.needs_launcher() })
+}
+
+/// Adds what the processes must know of each other, and puts the launcher before them where one is needed.
+pub(crate) fn arrange(spec: &AttemptSpec, layout: &Layout, launch: &mut Launch) -> io::Result<()> {
+    let Some(mut plan) = plan_of(spec) else { return Ok(()) };
+    for (name, value) in plan.interface_variables() {
+        if !launch.env.iter().any(|(known, _)| *known == name) {
+            launch.env.push((name, value));
+        }
+    }
+    set(launch, plan.node_variables());
+    if !plan.needs_launcher() {
+        let first = plan.processes().first().copied();
+        set(launch, first.map(|process| plan.process_variables(process)).unwrap_or_default());
+        return Ok(());
+    }
+    make_owned(&layout.dir.join("tmp").join(RUN_DIR), layout.owner())?;
+    let tmp = if launch.view.is_some() && layout.is_apart() { "/tmp".into() } else { layout.dir.join("tmp") };
+    plan.run_dir = tmp.join(RUN_DIR);
+    plan.cwd.clone_from(&launch.cwd);
+    let command = std::mem::take(&mut launch.command);
+    set(launch, vec![(PLAN.to_owned(), serde_json::to_string(&plan)?), (COMMAND.to_owned(), command)]);
+    launch.own_program = Some(vec![WORD.to_owned()]);
+    if let Some(view) = &mut launch.view
+        && let Some(user) = view.user
+    {
+        view.users = Some(write_users(layout, user)?);
+    }
+    Ok(())
+}
+
+fn set(launch: &mut Launch, variables: Vec<(String, String)>) {
+    launch.env.retain(|(known, _)| !variables.iter().any(|(name, _)| name == known));
+    launch.env.extend(variables);
+}
+
+/// The machine's users and the attempt's own, which the machine does not know. Open MPI runs for nobody unknown.
+fn write_users(layout: &Layout, user: u32) -> io::Result<PathBuf> {
+    let path = layout.dir.join("passwd");
+    let mut users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let _ = writeln!(users, "neap:x:{user}:{user}::/tmp:/bin/bash");
+    std::fs::write(&path, users)?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644))?;
+    Ok(path)
+}
+
+/// How it ended, more closely where the launcher has left a note.
+pub(crate) fn closer(spec: &AttemptSpec, layout: &Layout, exit: Exit) -> Exit {
+    if !matches!(exit, Exit::Code { .. } | Exit::Signal { .. }) {
+        return exit;
+    }
+    if !plan_of(spec).is_some_and(|plan| plan.needs_launcher()) {
+        return exit;
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let note = rustix::fs::open(layout.dir.join("tmp"), flags, Mode::empty())
+        .ok()
+        .and_then(|tmp| Note::read_untrusted(&tmp));
+    note.map_or(exit, Note::exit)
+}

@@ -1,0 +1,116 @@
+//! Doing what must be done before a request can be sent: uploads, look-ups, registrations.
+
+use crate::client::segment;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::names::{content_uuid, hex};
+use crate::session::Session;
+use crate::transfer::{BLOB_STORE, Datastore, Snapshot, upload_code};
+use neap_spec::{Collection, Preparation, Registration, Request};
+use reqwest::Method;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// Does every preparation of the request, in order, and puts the answers into it.
+pub async fn perform(request: &mut Request, session: &Session) -> Outcome<()> {
+    let mut store = None;
+    for number in 0..request.preparations.len() {
+        let answer = match &request.preparations[number] {
+            Preparation::Code { path, includes } => {
+                upload_code(&Snapshot::with(path, includes)?, session).await?
+            }
+            Preparation::Data { path } => {
+                let store = default_store(&mut store, session).await?;
+                store.upload(&Snapshot::of(path)?, session).await?
+            }
+            Preparation::Context { path } => {
+                let store = default_store(&mut store, session).await?;
+                store.url(&store.upload(&Snapshot::of(path)?, session).await?)
+            }
+            Preparation::Latest { collection, name } => latest(*collection, name, session).await?,
+            Preparation::Register(registration) => register(registration, session).await?,
+        };
+        request.fill(number, &answer);
+    }
+    Ok(())
+}
+
+async fn default_store<'s>(store: &'s mut Option<Datastore>, session: &Session) -> Outcome<&'s Datastore> {
+    match store {
+        Some(store) => Ok(store),
+        None => Ok(store.insert(Datastore::open(BLOB_STORE, session).await?)),
+    }
+}
+
+/// The id of the newest version of a name.
+pub async fn latest(collection: Collection, name: &str, session: &Session) -> Outcome<String> {
+    let plural = collection.plural();
+    let path =
+        session.path(&format!("{plural}/{}/versions?$orderBy=createdtime%20desc&$top=1", segment(name)));
+    let versions = session.client.list(&path, Some(1)).await?;
+    let id = versions.first().and_then(|version| version.get("id")).and_then(Value::as_str);
+    id.map(str::to_owned).ok_or_else(|| {
+        let word = collection.word();
+        Failure::new(Exit::NotFound, format!("no {word} is registered under the name {name}"))
+            .hint(format!("see what there is with: neap {} list", group(collection)))
+    })
+}
+
+/// The command group of a kind of asset.
+pub fn group(collection: Collection) -> &'static str {
+    match collection {
+        Collection::Components => "component",
+        Collection::Data => "data",
+        Collection::Environments => "environment",
+        Collection::Models => "model",
+    }
+}
+
+async fn register(registration: &Registration, session: &Session) -> Outcome<String> {
+    let answer = put_version(
+        registration.collection,
+        registration.name.as_deref(),
+        registration.version.as_deref(),
+        &registration.body,
+        session,
+    )
+    .await?;
+    let id = answer.get("id").and_then(Value::as_str);
+    id.map(str::to_owned).ok_or_else(|| {
+        Failure::failed(format!("the server registered a {} without an id", registration.collection.word()))
+    })
+}
+
+/// Puts a version of an asset: the one named, else the next one; without a name, one that is named by its content.
+pub async fn put_version(
+    collection: Collection,
+    name: Option<&str>,
+    version: Option<&str>,
+    body: &Value,
+    session: &Session,
+) -> Outcome<Value> {
+    let plural = collection.plural();
+    let (name, version) = match (name, version) {
+        (None, _) => (collection.anonymous_name(), content_version(collection, body)),
+        (Some(name), Some(version)) => (name, version.to_owned()),
+        (Some(name), None) => {
+            let container =
+                session.client.find(&session.path(&format!("{plural}/{}", segment(name)))).await?;
+            let next = container
+                .as_ref()
+                .and_then(|container| container.pointer("/properties/nextVersion")?.as_str())
+                .unwrap_or("1")
+                .to_owned();
+            (name, next)
+        }
+    };
+    let path = session.path(&format!("{plural}/{}/versions/{}", segment(name), segment(&version)));
+    Ok(session.client.call(Method::PUT, &path, Some(body)).await?.body)
+}
+
+fn content_version(collection: Collection, body: &Value) -> String {
+    let content = body.to_string();
+    match collection {
+        Collection::Environments => hex(&Sha256::digest(content.as_bytes())),
+        _ => content_uuid(content.as_bytes()),
+    }
+}

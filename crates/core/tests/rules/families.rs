@@ -1,0 +1,674 @@
+//! Jobs made of jobs: who starts when, who never does, and how all of it ends.
+
+use neap_core::command::{NewMemberKind, PutCluster, SubmitFamily, SubmitJob};
+use neap_core::family::FamilyKind;
+use neap_core::job::{Class, Exit, JobState, Outcome, Status};
+use neap_core::limits::{FAMILY_DEPTH_MAX, FAMILY_MEMBERS_MAX, PLAN_EVENTS_MAX};
+use neap_core::{ClusterId, Code, Command, Event, JobId, WorkspaceId, explain};
+
+use crate::world::{
+    CPU, WORKSPACE, World, cancel, cluster, ends, family, job, kinds, member, message, pipeline,
+    put_workspace, step,
+};
+
+const STEPS: FamilyKind = FamilyKind::Steps { go_on: true };
+
+fn of_kind(kind: FamilyKind, timeout_ms: Option<u64>) -> NewMemberKind {
+    NewMemberKind::Family { kind, timeout_ms }
+}
+
+fn completed(id: u64) -> (u64, Status, String) {
+    (id, Status::Completed, String::new())
+}
+
+fn canceled(id: u64, code: &str) -> (u64, Status, String) {
+    (id, Status::Canceled, code.into())
+}
+
+fn failed(id: u64, code: &str) -> (u64, Status, String) {
+    (id, Status::Failed, code.into())
+}
+
+/// Three nodes that are idle.
+fn roomy() -> World {
+    let mut world = World::with_cluster(3, 3);
+    for node in 1..=3 {
+        world.ready(node);
+    }
+    world
+}
+
+fn driven(world: &mut World) -> JobId {
+    world.submit_family(family("sweep", FamilyKind::Driven))
+}
+
+fn trial(family: JobId, name: &str) -> SubmitJob {
+    SubmitJob { family: Some(family), ..job(name) }
+}
+
+fn close(family: JobId, outcome: Outcome) -> Command {
+    Command::CloseFamily { family, outcome }
+}
+
+// ---- in order
+
+#[test]
+fn steps_are_released_when_all_they_wait_for_has_completed() {
+    let mut world = roomy();
+    let root = world.submit_family(pipeline(
+        "p",
+        true,
+        &[("a", &[]), ("b", &[]), ("join", &[1, 2]), ("last", &[3])],
+    ));
+    let [a, b, join, last] = [2, 3, 4, 5].map(JobId);
+    assert!(world.job(a).attempt().is_some() && world.job(b).attempt().is_some());
+    assert_eq!(world.job(join).state, JobState::Waiting);
+    assert_eq!(world.job(join).status(), Status::NotStarted);
+    assert_eq!(world.family(root).status(false), Status::Running);
+    assert_eq!(explain::queue_reasons(&world.state, join), ["It waits for steps 'a', 'b' to complete."]);
+    assert_eq!(kinds(&world.end(a, Exit::Success)), ["job.ended"], "one of two is not enough");
+    assert_eq!(explain::queue_reasons(&world.state, join), ["It waits for step 'b' to complete."]);
+    assert_eq!(
+        kinds(&world.end(b, Exit::Success)),
+        ["job.ended", "job.released", "job.placed"],
+        "the end of the one, the release and the place of the next are one commit"
+    );
+    assert_eq!(world.job(last).state, JobState::Waiting);
+    world.end(join, Exit::Success);
+    let events = world.end(last, Exit::Success);
+    assert_eq!(ends(&events), [completed(5), completed(root.0)]);
+    assert!(world.state.families.is_empty() && world.state.waits.is_empty());
+    assert!(world.state.awaited.is_empty());
+}
+
+#[test]
+fn waiting_steps_ask_for_no_nodes() {
+    let mut world = World::with_cluster(0, 3);
+    world.submit_family(pipeline("p", true, &[("a", &[]), ("b", &[1]), ("c", &[1])]));
+    assert_eq!(world.state.nodes.len(), 1);
+    assert_eq!(world.queued(), [2]);
+    world.ready(1);
+    world.end(JobId(2), Exit::Success);
+    assert_eq!(world.state.nodes.len(), 2, "both may start now");
+}
+
+#[test]
+fn a_step_that_was_released_late_keeps_the_place_of_its_submission() {
+    let mut world = World::with_cluster(1, 1);
+    world.ready(1);
+    world.submit_family(pipeline("p", true, &[("a", &[]), ("b", &[1])]));
+    let other = world.submit("other");
+    world.end(JobId(2), Exit::Success);
+    assert!(world.job(JobId(3)).attempt().is_some(), "the pipeline came first");
+    assert_eq!(world.queued(), [other.0]);
+}
+
+#[test]
+fn members_of_a_family_that_waits_wait_with_it() {
+    let mut world = roomy();
+    let mut pipeline = pipeline("p", true, &[("a", &[])]);
+    pipeline.members.extend([
+        member("nested", 0, &[1], of_kind(STEPS, Some(60_000))),
+        member("first", 2, &[], step()),
+        member("deeper", 2, &[], of_kind(STEPS, Some(30_000))),
+        member("within", 4, &[], step()),
+        member("second", 2, &[3], step()),
+    ]);
+    let root = world.submit_family(pipeline);
+    let [a, nested, first, deeper, within, second] = [2, 3, 4, 5, 6, 7].map(JobId);
+    assert_eq!(world.family(nested).deadline, None, "its time has not begun");
+    assert_eq!(world.family(deeper).deadline, None, "nor that of one within it");
+    for waits in [first, within, second] {
+        assert_eq!(world.job(waits).state, JobState::Waiting, "job {waits}");
+    }
+    assert_eq!(
+        explain::queue_reasons(&world.state, first),
+        ["It is part of 'nested', which waits for other steps to complete."]
+    );
+    assert_eq!(world.queued(), [0; 0]);
+    world.end(a, Exit::Success);
+    assert_eq!(world.family(nested).deadline, Some(world.now.plus(60_000)));
+    assert_eq!(world.family(deeper).deadline, Some(world.now.plus(30_000)));
+    assert!(world.job(first).attempt().is_some() && world.job(within).attempt().is_some());
+    assert_eq!(ends(&world.end(within, Exit::Success)), [completed(within.0), completed(deeper.0)]);
+    world.end(first, Exit::Success);
+    let all = ends(&world.end(second, Exit::Success));
+    assert_eq!(all, [completed(second.0), completed(nested.0), completed(root.0)]);
+}
+
+#[test]
+fn a_step_may_wait_for_a_step_of_another_family() {
+    let mut world = roomy();
+    let mut pipeline = pipeline("p", true, &[("a", &[])]);
+    pipeline.members.extend([
+        member("nested", 0, &[], of_kind(STEPS, None)),
+        member("within", 2, &[1], step()),
+        member("after", 0, &[3], step()),
+    ]);
+    world.submit_family(pipeline);
+    world.end(JobId(2), Exit::Success);
+    assert!(world.job(JobId(4)).attempt().is_some());
+    let events = world.end(JobId(4), Exit::Success);
+    assert_eq!(ends(&events), [completed(4), completed(3)]);
+    assert!(world.job(JobId(5)).attempt().is_some());
+}
+
+#[test]
+fn a_family_without_members_is_complete_in_its_turn() {
+    let mut world = roomy();
+    let mut empty = pipeline("p", true, &[("a", &[])]);
+    empty.members.push(member("empty", 0, &[1], of_kind(STEPS, None)));
+    empty.members.push(member("after", 0, &[2], step()));
+    world.submit_family(empty);
+    assert_eq!(world.job(JobId(4)).state, JobState::Waiting, "what it waits for has not begun");
+    assert_eq!(ends(&world.end(JobId(2), Exit::Success)), [completed(2), completed(3)]);
+    assert!(world.job(JobId(4)).attempt().is_some());
+}
+
+// ---- in vain
+
+#[test]
+fn what_waits_for_a_failed_step_never_starts_and_the_rest_goes_on() {
+    let mut world = roomy();
+    let steps: &[(&str, &[usize])] = &[("a", &[]), ("b", &[1]), ("c", &[2]), ("d", &[])];
+    let root = world.submit_family(pipeline("p", true, steps));
+    let events = world.end(JobId(2), Exit::Code { code: 3 });
+    assert_eq!(
+        ends(&events),
+        [failed(2, "UserError"), canceled(3, "StepNotReached"), canceled(4, "StepNotReached")]
+    );
+    assert_eq!(message(&events, JobId(3)), "The step 'a', whose output it needs, did not complete.");
+    assert!(world.job(JobId(5)).attempt().is_some(), "it needs none of them");
+    let events = world.end(JobId(5), Exit::Success);
+    assert_eq!(ends(&events), [completed(5), failed(root.0, "StepFailed")]);
+    assert_eq!(message(&events, root), "The step 'a' failed: The command ended with exit code 3.");
+}
+
+#[test]
+fn without_going_on_the_first_failure_ends_the_rest() {
+    let mut world = roomy();
+    let steps: &[(&str, &[usize])] = &[("a", &[]), ("b", &[1]), ("c", &[]), ("d", &[3])];
+    let root = world.submit_family(pipeline("p", false, steps));
+    let events = world.end(JobId(2), Exit::Code { code: 3 });
+    assert_eq!(
+        ends(&events),
+        [failed(2, "UserError"), canceled(3, "JobCanceled"), canceled(5, "JobCanceled")]
+    );
+    assert_eq!(message(&events, JobId(3)), "The step 'a' did not complete.");
+    assert_eq!(world.job(JobId(4)).status(), Status::CancelRequested, "what runs is told to end");
+    let events = world.end(JobId(4), Exit::Stopped);
+    assert_eq!(ends(&events), [canceled(4, "JobCanceled"), failed(root.0, "StepFailed")]);
+    assert_eq!(message(&events, root), "The step 'a' failed: The command ended with exit code 3.");
+}
+
+#[test]
+fn a_step_that_was_canceled_by_hand_counts_as_not_completed() {
+    let mut world = roomy();
+    let root = world.submit_family(pipeline("p", true, &[("a", &[]), ("b", &[1])]));
+    world.tell(cancel(JobId(2)));
+    let events = world.end(JobId(2), Exit::Stopped);
+    assert_eq!(
+        ends(&events),
+        [canceled(2, "JobCanceled"), canceled(3, "StepNotReached"), failed(root.0, "StepFailed")]
+    );
+    assert_eq!(message(&events, root), "The step 'a' was canceled: not wanted");
+}
+
+#[test]
+fn a_family_that_waits_in_vain_ends_after_its_members_and_nobody_of_it_starts() {
+    let mut world = roomy();
+    let mut pipeline = pipeline("p", true, &[("a", &[])]);
+    pipeline.members.extend([
+        member("nested", 0, &[1], of_kind(STEPS, None)),
+        member("first", 2, &[], step()),
+        member("deeper", 2, &[], of_kind(STEPS, None)),
+        member("within", 4, &[], step()),
+        member("after", 0, &[2], step()),
+    ]);
+    let root = world.submit_family(pipeline);
+    let events = world.end(JobId(2), Exit::Code { code: 1 });
+    assert!(!kinds(&events).contains(&"job.released") && !kinds(&events).contains(&"job.placed"));
+    let ended: Vec<(u64, Status)> = ends(&events).into_iter().map(|(id, status, _)| (id, status)).collect();
+    let at = |id: u64| ended.iter().position(|(other, _)| *other == id).unwrap();
+    assert_eq!(ended.len(), 7, "{ended:?}");
+    assert!(at(6) < at(5) && at(4) < at(3) && at(5) < at(3), "members first: {ended:?}");
+    assert!(ended.contains(&(7, Status::Canceled)), "nor what waits for it: {ended:?}");
+    assert_eq!(ends(&events)[at(3)], canceled(3, "StepNotReached"));
+    assert_eq!(ended.last(), Some(&(root.0, Status::Failed)));
+    assert!(world.state.jobs.is_empty() && world.state.waits.is_empty() && world.state.awaited.is_empty());
+}
+
+// ---- cancelling
+
+#[test]
+fn cancelling_a_family_reaches_everybody_in_it() {
+    let mut world = roomy();
+    let mut pipeline = pipeline("p", true, &[("runs", &[]), ("waits", &[1])]);
+    pipeline.members.extend([
+        member("nested", 0, &[], of_kind(STEPS, None)),
+        member("within", 3, &[], step()),
+        member("later", 3, &[4], step()),
+    ]);
+    let root = world.submit_family(pipeline);
+    let events = world.tell(cancel(root));
+    assert_eq!(ends(&events), [canceled(3, "JobCanceled"), canceled(6, "JobCanceled")]);
+    assert_eq!(world.family(root).status(false), Status::CancelRequested);
+    for runs in [JobId(2), JobId(5)] {
+        assert_eq!(world.job(runs).status(), Status::CancelRequested);
+    }
+    assert_eq!(world.tell(cancel(root)), [], "once is enough");
+    assert_eq!(
+        ends(&world.end(JobId(5), Exit::Stopped)),
+        [canceled(5, "JobCanceled"), canceled(4, "JobCanceled")]
+    );
+    let events = world.end(JobId(2), Exit::Success);
+    assert_eq!(ends(&events), [canceled(2, "JobCanceled"), canceled(root.0, "JobCanceled")]);
+    assert_eq!(message(&events, root), "not wanted");
+    assert_eq!(world.refused(cancel(root)), [Code::JobAlreadyFinal]);
+}
+
+#[test]
+fn cancelling_a_nested_family_is_a_failed_step_of_the_one_around_it() {
+    let mut world = roomy();
+    let mut pipeline = pipeline("p", true, &[("a", &[])]);
+    pipeline.members.extend([
+        member("nested", 0, &[1], of_kind(STEPS, None)),
+        member("within", 2, &[], step()),
+        member("after", 0, &[2], step()),
+    ]);
+    let root = world.submit_family(pipeline);
+    let events = world.tell(cancel(JobId(3)));
+    assert_eq!(
+        ends(&events),
+        [canceled(4, "JobCanceled"), canceled(3, "JobCanceled"), canceled(5, "StepNotReached")],
+        "also while it waits"
+    );
+    assert_eq!(ends(&world.end(JobId(2), Exit::Success)), [completed(2), failed(root.0, "StepFailed")]);
+}
+
+#[test]
+fn a_large_family_ends_in_bounded_steps() {
+    let mut world = World::with_cluster(0, 0);
+    let names: Vec<String> = (0..PLAN_EVENTS_MAX).map(|i| format!("s{i}")).collect();
+    let steps: Vec<(&str, &[usize])> = names.iter().map(|name| (name.as_str(), &[][..])).collect();
+    let root = world.submit_family(pipeline("p", true, &steps));
+    let planned = world.tell(cancel(root)).len() - 1;
+    assert_eq!(planned, PLAN_EVENTS_MAX);
+    for _ in 0..2 {
+        assert_eq!(world.wake_at, Some(world.now));
+        world.wait(1);
+    }
+    assert!(world.state.families.is_empty() && world.state.jobs.is_empty());
+}
+
+// ---- time
+
+#[test]
+fn a_family_whose_time_is_up_is_ended_and_says_so() {
+    let mut world = roomy();
+    let mut pipeline = pipeline("p", true, &[("a", &[]), ("b", &[1])]);
+    pipeline.members[0].what = of_kind(STEPS, Some(5_000));
+    let root = world.submit_family(pipeline);
+    assert_eq!(world.family(root).deadline, Some(world.now.plus(5_000)));
+    assert_eq!(kinds(&world.wait(4_999)), [""; 0]);
+    assert_eq!(ends(&world.wait(1)), [canceled(3, "JobCanceled")]);
+    let events = world.end(JobId(2), Exit::Stopped);
+    assert_eq!(ends(&events), [canceled(2, "JobCanceled"), canceled(root.0, "JobTimedOut")]);
+    let said = "The job took longer than its limits.timeout of 5 seconds and was ended.";
+    assert_eq!(message(&events, root), said);
+}
+
+#[test]
+fn a_family_that_was_canceled_in_time_did_not_time_out() {
+    let mut world = roomy();
+    let mut pipeline = pipeline("p", true, &[("a", &[])]);
+    pipeline.members[0].what = of_kind(STEPS, Some(5_000));
+    let root = world.submit_family(pipeline);
+    world.tell(cancel(root));
+    world.wait(5_000);
+    assert_eq!(ends(&world.end(JobId(2), Exit::Stopped))[1], canceled(root.0, "JobCanceled"));
+}
+
+// ---- steps whose work was done before
+
+#[test]
+fn a_reused_step_is_complete_at_once_and_whoever_waits_for_it_starts() {
+    let mut world = roomy();
+    let mut pipeline = pipeline("p", true, &[("a", &[]), ("b", &[1]), ("c", &[2])]);
+    for at in [1, 2] {
+        if let NewMemberKind::Job { reused, work, .. } = &mut pipeline.members[at].what {
+            (*reused, *work) = (true, Some("w".into()));
+        }
+    }
+    let root = world.state.next.job;
+    let events = world.tell(Command::SubmitFamily(pipeline));
+    assert_eq!(
+        kinds(&events),
+        [
+            "family.opened",
+            "job.submitted",
+            "job.submitted",
+            "job.submitted",
+            "job.ended",
+            "job.ended",
+            "job.released",
+            "job.placed"
+        ]
+    );
+    let works: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::JobSubmitted(e) => Some((e.work.clone(), e.after.clone())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(works[1], (None, vec![]), "its work is the earlier job's, and it waits for nobody");
+    assert_eq!(ends(&world.end(JobId(4), Exit::Success)), [completed(4), completed(root.0)]);
+}
+
+#[test]
+fn a_family_of_reused_steps_is_complete_in_its_turn() {
+    let mut world = roomy();
+    let mut pipeline = pipeline("p", true, &[("a", &[])]);
+    pipeline.members.push(member("nested", 0, &[1], of_kind(STEPS, None)));
+    pipeline.members.push(member("again", 2, &[], step()));
+    if let NewMemberKind::Job { reused, .. } = &mut pipeline.members[3].what {
+        *reused = true;
+    }
+    let root = world.submit_family(pipeline);
+    assert!(world.state.families.contains_key(&JobId(3)), "it waits");
+    let all = ends(&world.end(JobId(2), Exit::Success));
+    assert_eq!(all, [completed(2), completed(3), completed(root.0)]);
+}
+
+// ---- driven from outside
+
+#[test]
+fn a_driven_family_stays_open_until_it_is_closed() {
+    let mut world = roomy();
+    let sweep = driven(&mut world);
+    assert_eq!(kinds(&world.wait(100_000)), [""; 0], "without members too");
+    let one = world.submit_job(trial(sweep, "one"));
+    assert_eq!(ends(&world.end(one, Exit::Code { code: 1 })), [failed(one.0, "UserError")]);
+    assert!(!world.family(sweep).is_ending(), "a trial that fails is the driver's matter");
+    let two = world.submit_job(trial(sweep, "two"));
+    world.end(two, Exit::Success);
+    let events = world.tell(close(sweep, Outcome::completed()));
+    assert_eq!(kinds(&events), ["family.closing", "job.ended"]);
+    assert_eq!(ends(&events), [completed(sweep.0)]);
+    assert_eq!(world.refused(close(sweep, Outcome::completed())), [Code::JobAlreadyFinal]);
+    assert_eq!(world.refused(Command::SubmitJob(trial(sweep, "three"))), [Code::JobAlreadyFinal]);
+}
+
+#[test]
+fn closing_ends_the_members_that_are_open_and_then_the_family() {
+    let mut world = World::with_cluster(1, 1);
+    world.ready(1);
+    let sweep = driven(&mut world);
+    let runs = world.submit_job(trial(sweep, "runs"));
+    let queued = world.submit_job(trial(sweep, "queued"));
+    let outcome = Outcome::failed(Class::UserCode, "TooManyFailures", "No trial was good.", "Look at them.");
+    let events = world.tell(close(sweep, outcome));
+    assert_eq!(ends(&events), [canceled(queued.0, "JobCanceled")]);
+    assert_eq!(message(&events, queued), "The job 'sweep' needs it no more.");
+    assert_eq!(world.refused(Command::SubmitJob(trial(sweep, "more"))), [Code::JobAlreadyFinal]);
+    assert_eq!(world.tell(close(sweep, Outcome::completed())), [], "the first word counts");
+    let events = world.end(runs, Exit::Stopped);
+    assert_eq!(ends(&events), [canceled(runs.0, "JobCanceled"), failed(sweep.0, "TooManyFailures")]);
+}
+
+#[test]
+fn a_driven_family_that_is_canceled_ends_so_whatever_its_driver_says() {
+    let mut world = roomy();
+    let sweep = driven(&mut world);
+    let one = world.submit_job(trial(sweep, "one"));
+    world.tell(cancel(sweep));
+    assert_eq!(world.refused(Command::SubmitJob(trial(sweep, "two"))), [Code::JobAlreadyFinal]);
+    world.tell(close(sweep, Outcome::completed()));
+    let events = world.end(one, Exit::Stopped);
+    assert_eq!(ends(&events), [canceled(one.0, "JobCanceled"), canceled(sweep.0, "JobCanceled")]);
+}
+
+#[test]
+fn a_driven_step_of_a_pipeline_takes_members_in_its_turn() {
+    let mut world = roomy();
+    let mut pipeline = pipeline("p", true, &[("a", &[])]);
+    pipeline.members.push(member("sweep", 0, &[1], of_kind(FamilyKind::Driven, Some(9_000))));
+    pipeline.members.push(member("after", 0, &[2], step()));
+    world.submit_family(pipeline);
+    let sweep = JobId(3);
+    assert_eq!(world.refused(Command::SubmitJob(trial(sweep, "early"))), [Code::JobAlreadyFinal]);
+    world.end(JobId(2), Exit::Success);
+    assert_eq!(world.family(sweep).deadline, Some(world.now.plus(9_000)));
+    let one = world.submit_job(trial(sweep, "one"));
+    assert_eq!(world.job(JobId(4)).state, JobState::Waiting);
+    world.end(one, Exit::Success);
+    world.tell(close(sweep, Outcome::completed()));
+    assert!(world.job(JobId(4)).attempt().is_some());
+}
+
+#[test]
+fn a_driven_step_may_be_closed_before_its_turn() {
+    let mut world = roomy();
+    let mut pipeline = pipeline("p", true, &[("a", &[])]);
+    pipeline.members.push(member("sweep", 0, &[1], of_kind(FamilyKind::Driven, None)));
+    world.submit_family(pipeline);
+    let outcome = Outcome::failed(Class::UserCode, "NoSpace", "There is nothing to try.", "Widen it.");
+    assert_eq!(ends(&world.tell(close(JobId(3), outcome))), [failed(3, "NoSpace")]);
+}
+
+#[test]
+fn only_a_driven_family_is_closed_and_only_with_an_end() {
+    let mut world = roomy();
+    let root = world.submit_family(pipeline("p", true, &[("a", &[])]));
+    assert_eq!(world.refused(close(root, Outcome::completed())), [Code::BadArgument]);
+    let sweep = driven(&mut world);
+    let no_end = Outcome { status: Status::Running, failure: None };
+    assert_eq!(world.refused(close(sweep, no_end)), [Code::BadArgument]);
+    assert_eq!(world.refused(Command::SubmitJob(trial(root, "x"))), [Code::JobAlreadyFinal]);
+}
+
+#[test]
+fn a_job_joins_no_family_of_another_workspace() {
+    let mut world = roomy();
+    let sweep = driven(&mut world);
+    world.tell(put_workspace("other"));
+    let elsewhere = SubmitJob { workspace: WorkspaceId(2), ..trial(sweep, "one") };
+    assert_eq!(world.refused(Command::SubmitJob(elsewhere)), [Code::JobAlreadyFinal]);
+}
+
+// ---- what is refused
+
+fn refused(world: &World, family: SubmitFamily) -> Vec<Code> {
+    world.refused(Command::SubmitFamily(family))
+}
+
+#[test]
+fn all_problems_of_a_family_are_told_at_once_and_nothing_is_kept() {
+    let mut world = roomy();
+    world.submit("taken");
+    let mut pipeline = pipeline("p", true, &[("good", &[]), ("TAKEN", &[]), ("good", &[]), ("-bad", &[])]);
+    for (name, at) in [("away", 0), ("gone", 1)] {
+        let NewMemberKind::Job { priority, need, nodes, timeout_ms, work, reused, .. } = step() else {
+            return;
+        };
+        let what = NewMemberKind::Job {
+            cluster: "nowhere".into(),
+            priority,
+            need,
+            nodes: nodes + at * 9,
+            timeout_ms,
+            work,
+            reused,
+        };
+        pipeline.members.push(member(name, 0, &[], what));
+    }
+    pipeline.members.push(member("late", 0, &[9], step()));
+    assert_eq!(
+        refused(&world, pipeline),
+        [
+            Code::BadArgument,
+            Code::JobNameTaken,
+            Code::JobNameTaken,
+            Code::InvalidResourceName,
+            Code::ComputeNotFound,
+            Code::ComputeNotFound
+        ]
+    );
+    assert_eq!(world.state.job_named(WORKSPACE, "good"), None);
+}
+
+#[test]
+fn a_name_that_was_used_is_all_that_is_said() {
+    let mut world = roomy();
+    world.submit("p");
+    assert_eq!(refused(&world, pipeline("P", true, &[("x", &[7])])), [Code::JobNameTaken]);
+}
+
+#[test]
+fn nobody_may_wait_in_a_circle() {
+    let world = roomy();
+    assert_eq!(refused(&world, pipeline("p", true, &[("a", &[1])])), [Code::BadArgument], "for itself");
+    assert_eq!(refused(&world, pipeline("p", true, &[("a", &[2]), ("b", &[])])), [Code::BadArgument]);
+    assert_eq!(refused(&world, pipeline("p", true, &[("a", &[0])])), [Code::BadArgument], "for its family");
+    // `within` waits for `x`, which may start when `one` is complete, which needs `within`.
+    let mut around = family("p", STEPS);
+    around.members.extend([
+        member("one", 0, &[], of_kind(STEPS, None)),
+        member("two", 0, &[1], of_kind(STEPS, None)),
+        member("x", 2, &[], step()),
+        member("within", 1, &[3], step()),
+    ]);
+    let problems = world.ask(Command::SubmitFamily(around)).unwrap_err().problems;
+    assert!(!problems.is_empty() && problems.iter().all(|problem| problem.code == Code::BadArgument));
+    assert!(problems.iter().any(|problem| problem.message.contains("'within'")), "{problems:?}");
+}
+
+#[test]
+fn a_member_belongs_to_a_pipeline_that_comes_before_it() {
+    let world = roomy();
+    let mut in_job = pipeline("p", true, &[("a", &[])]);
+    in_job.members.push(member("b", 1, &[], step()));
+    assert_eq!(refused(&world, in_job), [Code::BadArgument], "a job has no members");
+    let mut in_driven = family("p", FamilyKind::Driven);
+    in_driven.members.push(member("b", 0, &[], step()));
+    assert_eq!(refused(&world, in_driven), [Code::BadArgument], "its driver brings them");
+    let mut in_itself = pipeline("p", true, &[]);
+    in_itself.members.push(member("b", 1, &[], of_kind(STEPS, None)));
+    assert_eq!(refused(&world, in_itself), [Code::BadArgument]);
+    let mut no_family = pipeline("p", true, &[]);
+    no_family.members[0].what = step();
+    assert_eq!(refused(&world, no_family), [Code::BadArgument]);
+    let mut nobody = pipeline("p", true, &[]);
+    nobody.members.clear();
+    assert_eq!(refused(&world, nobody), [Code::BadArgument]);
+}
+
+#[test]
+fn a_family_has_its_limits() {
+    let world = World::with_cluster(0, 0);
+    let names: Vec<String> = (0..=FAMILY_MEMBERS_MAX).map(|i| format!("s{i}")).collect();
+    let mut steps: Vec<(&str, &[usize])> = names.iter().map(|name| (name.as_str(), &[][..])).collect();
+    assert_eq!(refused(&world, pipeline("p", true, &steps)), [Code::LimitReached]);
+    steps.pop();
+    assert!(world.ask(Command::SubmitFamily(pipeline("p", true, &steps))).is_ok(), "as many as are allowed");
+
+    let deep = |depth: usize| {
+        let mut around = family("p", STEPS);
+        around.members.extend((0..depth).map(|at| member(&format!("n{at}"), at, &[], of_kind(STEPS, None))));
+        around
+    };
+    assert!(world.ask(Command::SubmitFamily(deep(FAMILY_DEPTH_MAX))).is_ok());
+    assert_eq!(refused(&world, deep(FAMILY_DEPTH_MAX + 1)), [Code::LimitReached]);
+}
+
+#[test]
+fn a_driven_family_has_so_many_members_at_a_time_and_no_more() {
+    let mut world = World::with_cluster(0, 0);
+    let sweep = driven(&mut world);
+    world.batch((0..FAMILY_MEMBERS_MAX).map(|i| Command::SubmitJob(trial(sweep, &format!("t{i}")))));
+    assert_eq!(world.refused(Command::SubmitJob(trial(sweep, "more"))), [Code::JobAlreadyFinal]);
+    world.tell(cancel(JobId(2)));
+    assert!(world.ask(Command::SubmitJob(trial(sweep, "more"))).is_ok());
+}
+
+#[test]
+fn no_family_is_taken_while_the_server_is_being_stopped_and_one_may_be_closed() {
+    let mut world = roomy();
+    let sweep = driven(&mut world);
+    world.tell(Command::Drain { deadline: world.now.plus(1_000) });
+    assert_eq!(refused(&world, pipeline("p", true, &[("a", &[])])), [Code::ServerIsStopping]);
+    assert_eq!(ends(&world.tell(close(sweep, Outcome::completed()))), [completed(sweep.0)]);
+}
+
+#[test]
+fn steps_that_are_released_during_a_stop_wait_for_the_next_start() {
+    let mut world = roomy();
+    world.submit_family(pipeline("p", true, &[("a", &[]), ("b", &[1])]));
+    world.tell(Command::Drain { deadline: world.now.plus(60_000) });
+    assert!(kinds(&world.end(JobId(2), Exit::Success)).contains(&"job.released"));
+    assert_eq!(world.queued(), [3]);
+}
+
+#[test]
+fn a_family_that_has_not_ended_is_not_deleted() {
+    let mut world = roomy();
+    let root = world.submit_family(pipeline("p", true, &[("a", &[])]));
+    assert_eq!(world.refused(Command::DeleteJob { job: root }), [Code::JobNotFinal]);
+    world.end(JobId(2), Exit::Success);
+    assert_eq!(kinds(&world.tell(Command::DeleteJob { job: root })), ["job.deleted"]);
+}
+
+// ---- the end of clusters and workspaces
+
+#[test]
+fn a_cluster_that_goes_takes_its_waiting_steps_with_it() {
+    let mut world = roomy();
+    world.tell(Command::PutCluster(PutCluster { min: Some(1), max: Some(1), ..cluster("gpu") }));
+    world.ready(4);
+    let mut pipeline = pipeline("p", true, &[("a", &[]), ("b", &[1])]);
+    if let NewMemberKind::Job { cluster, .. } = &mut pipeline.members[1].what {
+        *cluster = "gpu".into();
+    }
+    let root = world.submit_family(pipeline);
+    let events = world.tell(Command::DeleteCluster { cluster: CPU, reason: "asked".into() });
+    assert_eq!(ends(&events), [canceled(3, "JobCanceled")]);
+    assert_eq!(message(&events, JobId(3)), "The compute 'cpu' was deleted.");
+    assert_eq!(ends(&world.end(JobId(2), Exit::Success)), [completed(2), failed(root.0, "StepFailed")]);
+    for node in 1..=3 {
+        world.gone(node);
+    }
+    assert_eq!(world.state.clusters.keys().copied().collect::<Vec<_>>(), [ClusterId(2)]);
+}
+
+#[test]
+fn a_workspace_goes_after_its_families() {
+    let mut world = World::with_cluster(0, 0);
+    let sweep = driven(&mut world);
+    world.submit_family(pipeline("p", true, &[("a", &[]), ("b", &[1])]));
+    world.tell(Command::DeleteWorkspace { workspace: WORKSPACE });
+    for _ in 0..3 {
+        world.wait(1);
+    }
+    assert!(world.state.families.is_empty() && world.state.jobs.is_empty());
+    assert!(world.state.workspaces.is_empty(), "{:?}", world.state.clusters);
+    assert_eq!(world.refused(cancel(sweep)), [Code::JobAlreadyFinal]);
+}
+
+#[test]
+fn a_workspace_waits_for_a_family_whose_step_still_runs() {
+    let mut world = roomy();
+    let root = world.submit_family(pipeline("p", true, &[("a", &[]), ("b", &[1])]));
+    world.tell(Command::DeleteWorkspace { workspace: WORKSPACE });
+    world.wait(1);
+    world.wait(1);
+    assert_eq!(world.family(root).members.len(), 1, "the one that waited is gone");
+    assert_eq!(
+        ends(&world.end(JobId(2), Exit::Stopped)),
+        [canceled(2, "JobCanceled"), canceled(1, "JobCanceled")]
+    );
+    for node in 1..=3 {
+        world.gone(node);
+    }
+    assert!(world.state.workspaces.is_empty());
+}

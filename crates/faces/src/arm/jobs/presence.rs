@@ -21,36 +21,56 @@ struct There {
 
 /// A problem for every input that is not there, or is not what the job says.
 pub(super) async fn missing(app: &App, document: &JobDocument) -> Result<Vec<Problem>, Refusal> {
-    let looked_at: Vec<(String, Shape, BlobPath)> = document
-        .inputs
-        .iter()
-        .filter_map(|(name, input)| {
-            let shape = match input {
-                InputDocument::Literal { .. } => return None,
-                InputDocument::File { .. } => Shape::File,
-                InputDocument::Folder { .. } => Shape::Folder,
-                InputDocument::Any { .. } => Shape::Any,
-            };
-            let at = input.at()?;
-            let is_near = !foreign::is_foreign(&at.container) || at.container == foreign::FILE;
-            is_near.then(|| (name.clone(), shape, at.clone()))
-        })
-        .collect();
-    if looked_at.is_empty() {
+    let near = near_inputs(document, &[]);
+    if near.is_empty() {
         return Ok(Vec::new());
     }
     let store = Arc::clone(&app.store);
-    let look = move || {
-        let problem = |(name, shape, at): &(String, Shape, BlobPath)| {
-            let there = if at.container == foreign::FILE { on_disk(at) } else { in_store(&store, at)? };
-            Ok(told(name, *shape, at, there))
-        };
-        looked_at.iter().filter_map(|input| problem(input).transpose()).collect::<neap_storage::Result<_>>()
-    };
-    match tokio::task::spawn_blocking(look).await {
+    match tokio::task::spawn_blocking(move || look(&store, &near)).await {
         Ok(found) => found.map_err(crate::workspace_files::storage),
         Err(e) => Err(internal(format!("A storage call did not come to an end: {e}."))),
     }
+}
+
+/// The same for one job among others that make some of its inputs, at these places. It blocks.
+pub(super) fn missing_among(
+    app: &App,
+    document: &JobDocument,
+    made: &[BlobPath],
+) -> Result<Vec<Problem>, Refusal> {
+    look(&app.store, &near_inputs(document, made)).map_err(crate::workspace_files::storage)
+}
+
+type Near = (String, Shape, BlobPath);
+
+fn near_inputs(document: &JobDocument, made: &[BlobPath]) -> Vec<Near> {
+    let will_be = |at: &BlobPath| {
+        made.iter().any(|made| {
+            let below = made.path.trim_end_matches('/');
+            let rest = at.path.strip_prefix(below);
+            made.container == at.container && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    };
+    let look_at = |(name, input): (&String, &InputDocument)| {
+        let shape = match input {
+            InputDocument::Literal { .. } => return None,
+            InputDocument::File { .. } => Shape::File,
+            InputDocument::Folder { .. } => Shape::Folder,
+            InputDocument::Any { .. } => Shape::Any,
+        };
+        let at = input.at()?;
+        let is_near = !foreign::is_foreign(&at.container) || at.container == foreign::FILE;
+        (is_near && !will_be(at)).then(|| (name.clone(), shape, at.clone()))
+    };
+    document.inputs.iter().filter_map(look_at).collect()
+}
+
+fn look(store: &Store, inputs: &[Near]) -> neap_storage::Result<Vec<Problem>> {
+    let problem = |(name, shape, at): &Near| {
+        let there = if at.container == foreign::FILE { on_disk(at) } else { in_store(store, at)? };
+        Ok(told(name, *shape, at, there))
+    };
+    inputs.iter().filter_map(|input| problem(input).transpose()).collect()
 }
 
 fn told(name: &str, shape: Shape, at: &BlobPath, there: There) -> Option<Problem> {
@@ -118,5 +138,21 @@ mod tests {
         for shape in [Shape::File, Shape::Folder, Shape::Any] {
             assert!(say(shape, none).unwrap().contains("nothing at 'a/b'"));
         }
+    }
+
+    #[test]
+    fn what_another_step_makes_is_not_looked_for() {
+        let at = |path: &str| BlobPath { account: "a".into(), container: "c".into(), path: path.into() };
+        let input = |path: &str| InputDocument::Folder { at: at(path), how: neap_core::documents::Delivery::Copy };
+        let inputs = [("made", "p/o/"), ("inside", "p/o/x/"), ("beside", "p/other/")];
+        let document = JobDocument {
+            inputs: inputs.iter().map(|(name, path)| ((*name).to_owned(), input(path))).collect(),
+            ..JobDocument::default()
+        };
+        let names = |made: &[BlobPath]| {
+            near_inputs(&document, made).into_iter().map(|(name, ..)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&[at("p/o/")]), ["beside"]);
+        assert_eq!(names(&[]), ["beside", "inside", "made"]);
     }
 }

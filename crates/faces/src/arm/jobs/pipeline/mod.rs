@@ -8,7 +8,7 @@ mod expand;
 use std::collections::{BTreeMap, BTreeSet};
 
 use neap_core::command::{NewMember, NewMemberKind, SubmitFamily};
-use neap_core::documents::{JobDocument, JobMeta};
+use neap_core::documents::{BlobPath, JobDocument, JobMeta};
 use neap_core::family::FamilyKind;
 use neap_core::state::Workspace;
 use neap_core::{Code, Command, Problem, Refusal};
@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use super::references::LedgerShelf;
 use super::serverless::{self, Serverless};
 use super::write::read_meta;
-use super::{compare, find, output_uri, ports, read, sweep};
+use super::{compare, find, output_uri, ports, presence, read, sweep};
 use crate::app::{self, App, unreadable};
 use crate::ask::Ask;
 use crate::durations;
@@ -66,10 +66,13 @@ fn read_whole(
     let (meta, _) = read_meta(body, JobMeta::default(), &mut reading.problems);
     let timeout_ms = timeout(&body["properties"], &mut reading.problems);
     let (mut members, mut documents) = (Vec::new(), Vec::new());
+    let mut steps = Vec::new();
     for (at, step) in expansion.steps.iter().enumerate() {
         let meta = if at == 0 { meta.clone() } else { step_meta(step, &mut reading.problems) };
         let (document, what) = reading.member(step, timeout_ms.filter(|_| at == 0))?;
-        let (document, meta) = (app::document(&document)?, app::document(&meta)?);
+        let (kept, meta) = (app::document(&document)?, app::document(&meta)?);
+        steps.push((step.place.as_str(), document));
+        let document = kept;
         members.push(NewMember {
             name: step.name.as_str().into(),
             family: step.family,
@@ -79,6 +82,12 @@ fn read_whole(
             meta: meta.hash,
         });
         documents.extend([document, meta]);
+    }
+    let made: Vec<BlobPath> =
+        steps.iter().flat_map(|(_, document)| document.outputs.values().map(|o| o.at().clone())).collect();
+    for (place, document) in &steps {
+        let missing = presence::missing_among(app, document, &made)?;
+        reading.problems.extend(missing.into_iter().map(|problem| within(problem, place)));
     }
     let nowhere =
         |member: &NewMember| matches!(&member.what, NewMemberKind::Job { cluster, .. } if cluster.is_empty());

@@ -54,7 +54,7 @@ impl Users {
         }
         let mut pipelines = vec![0];
         for at in 1..=self.dice.between(1, STEPS_MAX) as usize {
-            let name: Arc<str> = format!("{name}.{at}").into();
+            let name: Arc<str> = format!("{name}-{at}").into();
             let family = self.dice.pick(&pipelines).unwrap_or_default();
             // Whoever it waits for is outside of the families that it is in itself.
             let around: Vec<usize> =

@@ -70,6 +70,34 @@ fn seeds_that_once_failed_stay_good() {
     assert!(replayed > 0, "there are seeds to replay");
 }
 
+/// What a world is for does happen in it: a check of what never comes finds nothing.
+#[test]
+fn everything_that_is_watched_happens() {
+    let wanted = [
+        "FamilyOpened",
+        "kind: Driven",
+        "family: Some",
+        "JobReleased",
+        "FamilyClosing",
+        "StepNotReached",
+        "StepFailed",
+        "JobTimedOut",
+        "others: [NodeId",
+        "why: Rank",
+        "rank 1 (node n-",
+        "RankEnded",
+    ];
+    let mut missing: Vec<&str> = wanted.to_vec();
+    for seed in 1..400 {
+        let outcome = run(&Options { seed, steps: STEPS, faults: Faults::all(), story: true });
+        missing.retain(|word| !outcome.story.contains(word));
+        if missing.is_empty() {
+            return;
+        }
+    }
+    panic!("never seen: {missing:?}");
+}
+
 #[test]
 fn the_same_seed_is_the_same_world() {
     for seed in 1..20 {

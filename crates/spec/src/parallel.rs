@@ -140,7 +140,8 @@ fn check(checker: &mut Checker<'_>, place: &str, value: &Value) {
     let ends = [("inputs", value.get("inputs")), ("outputs", value.get("outputs"))];
     match text(value, "input_data") {
         None => {
-            checker.problem(&join(place, "input_data"), "required: the input to go through, ${{inputs.NAME}}")
+            checker
+                .problem(&join(place, "input_data"), "required: the input to go through, ${{inputs.NAME}}");
         }
         Some(data) if !data.contains("${{") => {
             let message = format!("must name an input as ${{{{inputs.NAME}}}}, not `{data}`");

@@ -60,10 +60,10 @@ pub(crate) fn job(
             properties.insert("jobs".into(), Value::Object(Map::new()));
         }
         (Some(_), Some(_)) => {
-            checker.problem("component", "a pipeline has `jobs` or a `component`, not both")
+            checker.problem("component", "a pipeline has `jobs` or a `component`, not both");
         }
         (None, None) => {
-            checker.problem("jobs", "required: the steps of the pipeline, or a `component` that is one")
+            checker.problem("jobs", "required: the steps of the pipeline, or a `component` that is one");
         }
     }
 }

@@ -62,8 +62,8 @@ const COLUMNS: &[Column] = &[
 
 const DATASTORE: Resource = Resource { word: "datastore", entity: entity::datastore, columns: COLUMNS };
 
-pub fn run(command: DatastoreCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
-    if let DatastoreCommand::Create(args) = &command {
+pub fn run(command: &DatastoreCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
+    if let DatastoreCommand::Create(args) = command {
         let flags = [("name", args.name.clone().map(Value::from))];
         let specification = Specification::load(Some(&args.file), &flags, &args.set)?;
         specification.check(datastore_request)?;
@@ -76,7 +76,7 @@ pub fn run(command: DatastoreCommand, global: &Global, terminal: &Terminal) -> O
     let session = Session::open(global, terminal)?;
     block_on(async {
         let at = |name: &str| path(&session, "datastores", name);
-        match &command {
+        match command {
             DatastoreCommand::Create(_) => {}
             DatastoreCommand::Show(args) => DATASTORE.show(&session, &at(&args.name)).await?,
             DatastoreCommand::List(args) => {

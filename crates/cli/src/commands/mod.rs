@@ -49,14 +49,14 @@ fn resources(command: MlCommand, global: &Global, terminal: &Terminal) -> Outcom
     match command {
         MlCommand::Compute(command) => compute::run(command, global, terminal),
         MlCommand::Job(command) => job::run(command, global, terminal),
-        MlCommand::Component(command) => asset::component::run(command, global, terminal),
-        MlCommand::Environment(command) => asset::environment::run(command, global, terminal),
-        MlCommand::Data(command) => asset::data::run(command, global, terminal),
-        MlCommand::Model(command) => asset::model::run(command, global, terminal),
-        MlCommand::Datastore(command) => datastore::run(command, global, terminal),
-        MlCommand::Schedule(command) => schedule::run(command, global, terminal),
-        MlCommand::BatchEndpoint(command) => batch::endpoint::run(command, global, terminal),
-        MlCommand::BatchDeployment(command) => batch::deployment::run(command, global, terminal),
+        MlCommand::Component(command) => asset::component::run(&command, global, terminal),
+        MlCommand::Environment(command) => asset::environment::run(&command, global, terminal),
+        MlCommand::Data(command) => asset::data::run(&command, global, terminal),
+        MlCommand::Model(command) => asset::model::run(&command, global, terminal),
+        MlCommand::Datastore(command) => datastore::run(&command, global, terminal),
+        MlCommand::Schedule(command) => schedule::run(&command, global, terminal),
+        MlCommand::BatchEndpoint(command) => batch::endpoint::run(&command, global, terminal),
+        MlCommand::BatchDeployment(command) => batch::deployment::run(&command, global, terminal),
         MlCommand::Workspace(command) => {
             let session = Session::open(global, terminal)?;
             block_on(workspace::run(&command, &session))

@@ -102,15 +102,15 @@ const COLUMNS: &[Column] = &[
 
 const SCHEDULE: Resource = Resource { word: "schedule", entity: entity::schedule, columns: COLUMNS };
 
-pub fn run(command: ScheduleCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
-    if let ScheduleCommand::Create(args) = &command {
+pub fn run(command: &ScheduleCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
+    if let ScheduleCommand::Create(args) = command {
         create(args, global, terminal)?;
         return Ok(ExitCode::SUCCESS);
     }
     let session = Session::open(global, terminal)?;
     block_on(async {
         let at = |name: &str| path(&session, "schedules", name);
-        match &command {
+        match command {
             ScheduleCommand::Create(_) => {}
             ScheduleCommand::Show(args) => SCHEDULE.show(&session, &at(&args.name)).await?,
             ScheduleCommand::List(args) => {

@@ -52,15 +52,15 @@ pub struct CreateArgs {
     common: super::RegisterArgs,
 }
 
-pub fn run(command: ComponentCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
-    if let ComponentCommand::Create(args) = &command {
+pub fn run(command: &ComponentCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
+    if let ComponentCommand::Create(args) = command {
         let flags = [];
         super::create(KIND, component_request, &args.common, &flags, global, terminal)?;
         return Ok(ExitCode::SUCCESS);
     }
     let session = Session::open(global, terminal)?;
     block_on(async {
-        match &command {
+        match command {
             ComponentCommand::Create(_) => {}
             ComponentCommand::List(args) => super::list(KIND, args, &session).await?,
             ComponentCommand::Show(args) => super::show(KIND, args, &session).await?,

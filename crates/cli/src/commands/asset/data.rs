@@ -55,8 +55,8 @@ pub struct CreateArgs {
     datastore: Option<String>,
 }
 
-pub fn run(command: DataCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
-    if let DataCommand::Create(args) = &command {
+pub fn run(command: &DataCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
+    if let DataCommand::Create(args) = command {
         let flags =
             [("path", args.path.clone().map(Value::from)), ("type", args.kind.clone().map(Value::from))];
         super::create(KIND, data_request, &args.common, &flags, global, terminal)?;
@@ -64,7 +64,7 @@ pub fn run(command: DataCommand, global: &Global, terminal: &Terminal) -> Outcom
     }
     let session = Session::open(global, terminal)?;
     block_on(async {
-        match &command {
+        match command {
             DataCommand::Create(_) => {}
             DataCommand::List(args) => super::list(KIND, args, &session).await?,
             DataCommand::Show(args) => super::show(KIND, args, &session).await?,

@@ -70,8 +70,8 @@ pub struct CreateArgs {
     datastore: Option<String>,
 }
 
-pub fn run(command: EnvironmentCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
-    if let EnvironmentCommand::Create(args) = &command {
+pub fn run(command: &EnvironmentCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
+    if let EnvironmentCommand::Create(args) = command {
         let flags = [
             ("image", args.image.clone().map(Value::from)),
             ("conda_file", args.conda_file.clone().map(Value::from)),
@@ -84,7 +84,7 @@ pub fn run(command: EnvironmentCommand, global: &Global, terminal: &Terminal) ->
     }
     let session = Session::open(global, terminal)?;
     block_on(async {
-        match &command {
+        match command {
             EnvironmentCommand::Create(_) => {}
             EnvironmentCommand::List(args) => super::list(KIND, args, &session).await?,
             EnvironmentCommand::Show(args) => super::show(KIND, args, &session).await?,

@@ -60,8 +60,8 @@ pub struct CreateArgs {
     datastore: Option<String>,
 }
 
-pub fn run(command: ModelCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
-    if let ModelCommand::Create(args) = &command {
+pub fn run(command: &ModelCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
+    if let ModelCommand::Create(args) = command {
         let flags =
             [("path", args.path.clone().map(Value::from)), ("type", args.kind.clone().map(Value::from))];
         super::create(KIND, model_request, &args.common, &flags, global, terminal)?;
@@ -69,7 +69,7 @@ pub fn run(command: ModelCommand, global: &Global, terminal: &Terminal) -> Outco
     }
     let session = Session::open(global, terminal)?;
     block_on(async {
-        match &command {
+        match command {
             ModelCommand::Create(_) => {}
             ModelCommand::List(args) => super::list(KIND, args, &session).await?,
             ModelCommand::Show(args) => super::show(KIND, args, &session).await?,

@@ -99,14 +99,14 @@ pub struct UpdateArgs {
     change: ChangeArgs,
 }
 
-pub fn run(command: DeploymentCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
-    if let DeploymentCommand::Create(args) = &command {
+pub fn run(command: &DeploymentCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
+    if let DeploymentCommand::Create(args) = command {
         create(args, global, terminal)?;
         return Ok(ExitCode::SUCCESS);
     }
     let session = Session::open(global, terminal)?;
     block_on(async {
-        match &command {
+        match command {
             DeploymentCommand::Create(_) => {}
             DeploymentCommand::Show(args) => DEPLOYMENT.show(&session, &at(args, &session)).await?,
             DeploymentCommand::List(args) => {

@@ -78,15 +78,15 @@ pub struct UpdateArgs {
     change: ChangeArgs,
 }
 
-pub fn run(command: EndpointCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
-    if let EndpointCommand::Create(args) = &command {
+pub fn run(command: &EndpointCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
+    if let EndpointCommand::Create(args) = command {
         create(args, global, terminal)?;
         return Ok(ExitCode::SUCCESS);
     }
     let session = Session::open(global, terminal)?;
     block_on(async {
         let at = |name: &str| endpoint_path(&session, name);
-        match &command {
+        match command {
             EndpointCommand::Create(_) => {}
             EndpointCommand::Show(args) => ENDPOINT.show(&session, &at(&args.name)).await?,
             EndpointCommand::List(args) => {

@@ -212,7 +212,14 @@ impl Session {
                 }
             }
             Down::Refused { reason } => self.end(ExitReason::Refused(reason), out),
-            Down::LeaseRenewed { sent_boot_ms } => self.renewed(sent_boot_ms.min(now_ms), out),
+            Down::LeaseRenewed { sent_boot_ms, heartbeat_ms } => {
+                if heartbeat_ms > 0 && self.welcomed {
+                    self.heartbeat_ms = heartbeat_ms;
+                    // The server's patience is that of the new pace already.
+                    self.heartbeat_at_ms = self.heartbeat_at_ms.min(now_ms + heartbeat_ms);
+                }
+                self.renewed(sent_boot_ms.min(now_ms), out);
+            }
             Down::Start { attempt, spec } => {
                 if self.leave_by_ms.is_none() && !self.attempts.contains_key(&attempt) {
                     self.attempts.insert(attempt, Attempt::default());

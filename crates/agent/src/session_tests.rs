@@ -168,7 +168,7 @@ fn the_lease_counts_from_when_the_renewal_was_sent() {
     assert_eq!(talk.session.lease_until_ms, 10_000);
     assert_eq!(talk.at(500, Input::Timer), [Output::Send(Up::Heartbeat { sent_boot_ms: 500 })]);
     assert_eq!(
-        talk.at(900, Input::Down(Down::LeaseRenewed { sent_boot_ms: 500 })),
+        talk.at(900, Input::Down(Down::LeaseRenewed { sent_boot_ms: 500, heartbeat_ms: 0 })),
         [Output::Lease { until_boot_ms: 10_500 }]
     );
     assert_eq!(talk.session.wake_at_ms(), 1000);
@@ -180,6 +180,21 @@ fn the_lease_counts_from_when_the_renewal_was_sent() {
         [Output::Stop { attempt: A, grace_ms: 0 }, Output::Exit(ExitReason::LeaseLost)]
     );
     assert_eq!(talk.at(10_501, Input::Timer), [], "over is over");
+}
+
+#[test]
+fn the_server_says_how_often_heartbeats_are_sent() {
+    let mut talk = Talk::welcomed();
+    assert_eq!(talk.at(500, Input::Timer), [Output::Send(Up::Heartbeat { sent_boot_ms: 500 })]);
+    talk.at(520, Input::Down(Down::LeaseRenewed { sent_boot_ms: 500, heartbeat_ms: 2_500 }));
+    assert_eq!(talk.session.wake_at_ms(), 1_000, "slower after the next");
+    assert_eq!(talk.at(1_000, Input::Timer), [Output::Send(Up::Heartbeat { sent_boot_ms: 1_000 })]);
+    assert_eq!(talk.session.wake_at_ms(), 3_500);
+    talk.at(1_020, Input::Down(Down::LeaseRenewed { sent_boot_ms: 1_000, heartbeat_ms: 400 }));
+    assert_eq!(talk.session.wake_at_ms(), 1_420, "faster at once");
+    assert_eq!(talk.at(1_420, Input::Timer), [Output::Send(Up::Heartbeat { sent_boot_ms: 1_420 })]);
+    talk.at(1_430, Input::Down(Down::LeaseRenewed { sent_boot_ms: 1_420, heartbeat_ms: 0 }));
+    assert_eq!(talk.session.wake_at_ms(), 1_820, "as before");
 }
 
 #[test]

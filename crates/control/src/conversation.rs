@@ -16,7 +16,7 @@ use neap_protocol::{
     AttemptRef, Down, Exit, FailureClass, KnownAttempt, LogChunk, NodeFacts, PROTOCOL_VERSION, Report, Up,
 };
 
-use crate::roster::Roster;
+use crate::roster::{Roster, pace};
 
 #[derive(Debug)]
 pub enum Input {
@@ -239,11 +239,9 @@ impl Conversation {
         if !view.roster.welcome(node, self.serial) {
             return self.end("the node has a newer connection".into(), out);
         }
-        let settings = &view.state.settings;
-        out.push(Output::Say(Down::Welcome {
-            lease_ttl_ms: settings.lease_ttl_ms,
-            heartbeat_ms: settings.heartbeat_ms,
-        }));
+        let lease_ttl_ms = view.state.settings.lease_ttl_ms;
+        let heartbeat_ms = pace(view.state).heartbeat_ms;
+        out.push(Output::Say(Down::Welcome { lease_ttl_ms, heartbeat_ms }));
         reconcile(node, view.state, &known, out);
     }
 
@@ -264,7 +262,8 @@ impl Conversation {
                 if record.silent && !planted::is(Bug::NodeHeardLost) {
                     out.push(Output::Report { report: CoreReport::NodeHeard { node }, ticket: None });
                 }
-                out.push(Output::Say(Down::LeaseRenewed { sent_boot_ms }));
+                let heartbeat_ms = pace(view.state).heartbeat_ms;
+                out.push(Output::Say(Down::LeaseRenewed { sent_boot_ms, heartbeat_ms }));
             }
             Up::Report { attempt, number, body } => {
                 let attempt = core_id(attempt);

@@ -8,6 +8,7 @@ use neap_core::effects::Effect;
 use neap_core::job::Phase;
 use neap_core::node::NodeState;
 use neap_core::planted::{self, Bug};
+use neap_core::settings::Pace;
 use neap_core::{AttemptId, Millis, NodeId, State};
 
 use crate::leases::{Due, Leases, Patience};
@@ -170,7 +171,13 @@ impl<L: Clone> Roster<L> {
     }
 }
 
+/// How often nodes are heard of now. Asked at every heartbeat and answered with it, so that what a node was told and the
+/// patience with it are of the same moment.
+pub(crate) fn pace(state: &State) -> Pace {
+    state.settings.pace(state.nodes.len())
+}
+
 fn patience(state: &State) -> Patience {
-    let settings = &state.settings;
-    Patience { silence_ms: settings.silence_ms, lease_ms: settings.lease_ttl_ms + limits::LEASE_MARGIN_MS }
+    let lease_ms = state.settings.lease_ttl_ms + limits::LEASE_MARGIN_MS;
+    Patience { silence_ms: pace(state).silence_ms, lease_ms }
 }

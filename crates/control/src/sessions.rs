@@ -18,7 +18,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::conversation::{self, Conversation};
 use crate::leases::Due;
 use crate::orders::AttemptOrders;
-use crate::roster::Roster;
+use crate::roster::{Roster, pace};
 use crate::session::{Session, take_in, write_frames};
 use crate::{Handle, clock, limits};
 
@@ -75,7 +75,7 @@ impl Sessions {
 
     /// Renewals move a lease further away and need not wake anybody; a first one may.
     pub(crate) fn leases_may_have_changed(&self) {
-        let silence_ms = self.handle.inner.published.load().settings.silence_ms;
+        let silence_ms = pace(&self.handle.inner.published.load()).silence_ms;
         if clock::steady().plus(silence_ms).0 < self.next_lease.load(Ordering::Relaxed) {
             self.leases_changed.notify_one();
         }

@@ -268,9 +268,10 @@ fn out_of_bounds(cluster: &Cluster) -> Option<String> {
 /// N3: nodes can end themselves, because leases are finite and longer than silence and heartbeat.
 pub fn n3_leases_end(state: &State, out: &mut Vec<Violation>) {
     let s = &state.settings;
-    if !(s.heartbeat_ms > 0
-        && s.heartbeat_ms < s.silence_ms
-        && s.silence_ms < s.lease_ttl_ms
+    let pace = s.pace(state.nodes.len());
+    if !(pace.heartbeat_ms > 0
+        && pace.heartbeat_ms < pace.silence_ms
+        && pace.silence_ms < s.lease_ttl_ms
         && s.lease_ttl_ms < u64::MAX / 4)
     {
         broken(
@@ -278,7 +279,7 @@ pub fn n3_leases_end(state: &State, out: &mut Vec<Violation>) {
             "N3",
             format!(
                 "heartbeat {} ms < silence {} ms < lease {} ms must hold",
-                s.heartbeat_ms, s.silence_ms, s.lease_ttl_ms
+                pace.heartbeat_ms, pace.silence_ms, s.lease_ttl_ms
             ),
         );
     }

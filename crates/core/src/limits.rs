@@ -26,6 +26,12 @@ pub const ATTEMPTS_UNPREPARED_MAX: u32 = 3;
 /// Boot failures are waited out twice as long each time, up to this.
 pub const BOOT_BACKOFF_MS_MAX: u64 = 60_000;
 pub const BOOT_BACKOFF_MS_MIN: u64 = 1_000;
+/// Heartbeats of all nodes together: with more nodes than that allows, each sends fewer.
+pub const HEARTBEATS_PER_S_MAX: u64 = 4_000;
+/// However many nodes there are, a lease is this many heartbeats long.
+pub const HEARTBEATS_PER_LEASE_MIN: u64 = 8;
+/// Where heartbeats are slower than configured, a node counts as silent after this many.
+pub const HEARTBEATS_MISSED_MAX: u64 = 4;
 /// Tags or properties on one resource, and their sizes, as Azure has them.
 pub const TAGS_MAX: usize = 50;
 pub const TAG_KEY_CHARS_MAX: usize = 512;

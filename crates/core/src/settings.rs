@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::catalogue;
+use crate::limits;
 use crate::units::Capacity;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +42,28 @@ pub struct ProviderSettings {
     pub strict: bool,
 }
 
+/// How often a node is to be heard of, and how long it may be unheard before it gets nothing new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    pub heartbeat_ms: u64,
+    pub silence_ms: u64,
+}
+
+impl Settings {
+    /// As configured while there are few nodes. With many, slower, so that all together send no more than
+    /// `HEARTBEATS_PER_S_MAX`; patience grows with it, and both stay well within the lease.
+    pub fn pace(&self, nodes: usize) -> Pace {
+        let nodes = u64::try_from(nodes).unwrap_or(u64::MAX);
+        let slow = nodes.saturating_mul(1_000).div_ceil(limits::HEARTBEATS_PER_S_MAX);
+        let slow = slow.min(self.lease_ttl_ms / limits::HEARTBEATS_PER_LEASE_MIN);
+        if slow <= self.heartbeat_ms {
+            return Pace { heartbeat_ms: self.heartbeat_ms, silence_ms: self.silence_ms };
+        }
+        let silence_ms = self.silence_ms.max(slow * limits::HEARTBEATS_MISSED_MAX);
+        Pace { heartbeat_ms: slow, silence_ms }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -54,6 +77,40 @@ impl Default for Settings {
             unusable_keep_ms: 300_000,
             stop_grace_ms: 5_000,
             provider: ProviderSettings { name: "local".into(), machine: None, nodes_max: 64, strict: false },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_nodes_send_as_configured_and_many_send_fewer() {
+        let settings = Settings::default();
+        let pace = |nodes| {
+            let Pace { heartbeat_ms, silence_ms } = settings.pace(nodes);
+            (heartbeat_ms, silence_ms)
+        };
+        assert_eq!(pace(0), (500, 2_000));
+        assert_eq!(pace(2_000), (500, 2_000), "4,000 each second");
+        assert_eq!(pace(2_001), (501, 2_004));
+        assert_eq!(pace(10_000), (2_500, 10_000));
+        assert_eq!(pace(60_000), (15_000, 60_000), "an eighth of the lease");
+        assert_eq!(pace(usize::MAX), (15_000, 60_000), "and no slower");
+    }
+
+    #[test]
+    fn heartbeat_silence_and_lease_keep_their_order_at_any_number_of_nodes() {
+        for (heartbeat_ms, silence_ms, lease_ttl_ms) in
+            [(500, 2_000, 120_000), (3_000, 8_000, 20_000), (100, 10_000, 11_000), (1, 2, 3)]
+        {
+            let settings = Settings { heartbeat_ms, silence_ms, lease_ttl_ms, ..Settings::default() };
+            for nodes in [0, 1, 1_999, 2_001, 8_000, 10_000, 100_000, usize::MAX] {
+                let pace = settings.pace(nodes);
+                assert!(pace.heartbeat_ms >= heartbeat_ms && pace.silence_ms >= silence_ms);
+                assert!(pace.heartbeat_ms < pace.silence_ms && pace.silence_ms < lease_ttl_ms, "{pace:?}");
+            }
         }
     }
 }

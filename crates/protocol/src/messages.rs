@@ -137,8 +137,11 @@ pub enum Down {
     Refused {
         reason: String,
     },
+    /// `heartbeat_ms`: how often from now on, where the server says so; 0 is "as before".
     LeaseRenewed {
         sent_boot_ms: u64,
+        #[serde(default)]
+        heartbeat_ms: u64,
     },
     Start {
         attempt: AttemptRef,

@@ -301,7 +301,9 @@ async fn a_certificate_is_renewed() {
     let csr_pem = loop {
         match wire.message().await {
             Up::Renew { csr_pem } => break csr_pem,
-            Up::Heartbeat { sent_boot_ms } => wire.send(&Down::LeaseRenewed { sent_boot_ms }).await,
+            Up::Heartbeat { sent_boot_ms } => {
+                wire.send(&Down::LeaseRenewed { sent_boot_ms, heartbeat_ms: 0 }).await
+            }
             other => panic!("{other:?}"),
         }
     };

@@ -243,7 +243,9 @@ pub struct Heard {
 impl Heard {
     fn take(&mut self, frame: Frame<Up>) -> Option<Down> {
         match frame {
-            Frame::Message(Up::Heartbeat { sent_boot_ms }) => Some(Down::LeaseRenewed { sent_boot_ms }),
+            Frame::Message(Up::Heartbeat { sent_boot_ms }) => {
+                Some(Down::LeaseRenewed { sent_boot_ms, heartbeat_ms: 0 })
+            }
             Frame::Message(Up::Report { attempt, number, body }) => {
                 if matches!(body, Report::Ended { exit: Exit::Success }) {
                     assert!(self.complete.contains(&attempt), "the end comes after the last of the log");

@@ -349,7 +349,7 @@ mod tests {
                 nodes: vec![1, 2],
                 addresses: vec!["127.0.0.1".into(), "127.0.0.1".into()],
                 port,
-                secret: secret.into(),
+                secret: neap_protocol::Secret::new(secret),
             },
             distribution: None,
             run_dir: "/nowhere".into(),

@@ -14,6 +14,7 @@ use crate::event::{
 };
 use crate::ids::{AttemptId, NodeId};
 use crate::job::{Attempt, Blame, Exit, Job, Outcome, Phase, StopReason};
+use crate::node::NodeState;
 use crate::planted::{self, Bug};
 use crate::state::State;
 use crate::units::Millis;
@@ -76,13 +77,16 @@ pub(super) fn lost(
     now: Millis,
 ) -> Vec<Event> {
     let Some(rank) = attempt.rank_on(node) else { return Vec::new() };
+    // A node that was taken away because it did not stop when told to has stopped; it was not lost.
+    let leaves = state.nodes.get(&node).is_some_and(|node| matches!(node.state, NodeState::Leaving { .. }));
+    let exit = (leaves && attempt.stop.is_some()).then_some(Exit::Stopped);
     let ended = RankEnded {
         id: job.id,
         attempt: attempt.number,
         rank,
         node,
         report: u64::MAX,
-        exit: None,
+        exit,
         reason: Some(reason.clone()),
     };
     if planted::is(Bug::RankLossRequeues) {

@@ -117,6 +117,7 @@ pub(super) fn read_inputs(
         };
         if let Some(wrong) = wrong {
             problems.push(bad(format!("The mode of the input '{name}' {wrong}."), &input.place("mode")));
+            continue;
         }
         let Some(uri) = input.text("uri", problems).filter(|uri| !uri.is_empty()) else {
             problems.push(bad(format!("The input '{name}' has no 'uri'."), &place));

@@ -48,7 +48,8 @@ fn near_inputs(document: &JobDocument, made: &[BlobPath]) -> Vec<Near> {
         made.iter().any(|made| {
             let below = made.path.trim_end_matches('/');
             let rest = at.path.strip_prefix(below);
-            made.container == at.container && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            made.container == at.container
+                && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         })
     };
     let look_at = |(name, input): (&String, &InputDocument)| {
@@ -143,7 +144,8 @@ mod tests {
     #[test]
     fn what_another_step_makes_is_not_looked_for() {
         let at = |path: &str| BlobPath { account: "a".into(), container: "c".into(), path: path.into() };
-        let input = |path: &str| InputDocument::Folder { at: at(path), how: neap_core::documents::Delivery::Copy };
+        let input =
+            |path: &str| InputDocument::Folder { at: at(path), how: neap_core::documents::Delivery::Copy };
         let inputs = [("made", "p/o/"), ("inside", "p/o/x/"), ("beside", "p/other/")];
         let document = JobDocument {
             inputs: inputs.iter().map(|(name, path)| ((*name).to_owned(), input(path))).collect(),

@@ -95,6 +95,7 @@ pub(crate) async fn bring(node: &Node, spec: &AttemptSpec, layout: &Layout) -> R
     Ok(places)
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "it is what `map_err` hands over")]
 fn system(e: io::Error) -> Exit {
     prepare_failed(FailureClass::System, e.to_string())
 }

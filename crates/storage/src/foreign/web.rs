@@ -56,7 +56,7 @@ impl Web {
             let end = length.map_or_else(String::new, |length| (start + length.max(1) - 1).to_string());
             request = request.header(header::RANGE, format!("bytes={start}-{end}"));
         }
-        let answer = request.send().await.map_err(|e| failed(e))?;
+        let answer = request.send().await.map_err(failed)?;
         match answer.status() {
             status if status.is_success() => Ok(answer),
             StatusCode::NOT_FOUND | StatusCode::GONE => Err(Error::NotFound(self.shown(name))),

@@ -95,7 +95,7 @@ pub(super) fn read_inputs(
         if kind == "literal" {
             match input.value("value") {
                 Some(value) => {
-                    drop(inputs.insert(name.clone(), InputDocument::Literal { value: literal(value) }))
+                    inputs.insert(name.clone(), InputDocument::Literal { value: literal(value) });
                 }
                 None => problems.push(bad(format!("The input '{name}' has no 'value'."), &place)),
             }

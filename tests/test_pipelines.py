@@ -34,6 +34,14 @@ def run(ml, server):
     return submit
 
 
+@pytest.fixture
+def gate():
+    """A file that a job can wait for; its own /tmp is not this one."""
+    path = Path("/var/tmp") / unique("neap-gate")
+    yield path
+    path.unlink(missing_ok=True)
+
+
 def children(server, name):
     runs = server.get(f"/history/v1.0{server.ws()}/runs/{name}/children")["value"]
     return {run["runId"].removeprefix(f"{name}_"): run for run in runs}
@@ -70,23 +78,21 @@ def test_steps_hand_their_outputs_on_and_the_pipelines_output_is_downloaded(ml, 
     assert not set(listed) & {job.name for job in ml.jobs.list(max_results=500)}, "steps are listed with their pipeline only"
 
 
-def test_a_step_waits_for_those_it_needs_and_says_so(ml, server, work_cluster, tmp_path):
-    gate = tmp_path / "gate"
-    tmp_path.chmod(0o777)
+def test_a_step_waits_for_those_it_needs_and_says_so(ml, server, work_cluster, gate):
     slow = step(f"while [ ! -e {gate} ]; do sleep 0.05; done; touch ${{{{outputs.o}}}}/x", outputs={"o": Output(type="uri_folder")})
     after = step("ls ${{inputs.i}}", inputs={"i": Input(type="uri_folder")})
 
     @dsl.pipeline(compute=work_cluster)
     def pipeline():
         first = slow()
-        after(i=first.outputs.o)
+        second = after(i=first.outputs.o)  # noqa: F841 (the variable names the step)
 
     job = pipeline()
     job.name = unique("pipe")
     name = ml.jobs.create_or_update(job, experiment_name="suite").name
     wait_until(lambda: statuses(server, name)["first"] == "Running", "the first step runs")
-    assert statuses(server, name)["after"] == "NotStarted"
-    waiting = server.job(f"{name}_after")["properties"]["neap.queueReason"]
+    assert statuses(server, name)["second"] == "NotStarted"
+    waiting = server.job(f"{name}_second")["properties"]["neap.queueReason"]
     assert waiting == f"It waits for step '{name}_first' to complete."
     gate.touch()
     server.wait_job(name)
@@ -95,7 +101,6 @@ def test_a_step_waits_for_those_it_needs_and_says_so(ml, server, work_cluster, t
 
 def test_unchanged_steps_are_not_run_again(ml, server, run, work_cluster):
     salt = unique("salt")
-    # From a file, as components are: a command built in Python says of itself that it is not deterministic.
     definition = {
         "type": "command", "name": "make", "version": "1", "is_deterministic": True,
         "command": f"date +%s%N > ${{{{outputs.o}}}}/stamp; echo {salt}", "environment": ENVIRONMENT,
@@ -108,7 +113,7 @@ def test_unchanged_steps_are_not_run_again(ml, server, run, work_cluster):
         @dsl.pipeline(compute=work_cluster, force_rerun=force)
         def inner():
             made = component()
-            show(i=made.outputs.o)
+            shown = show(i=made.outputs.o)  # noqa: F841
 
         return inner()
 
@@ -116,11 +121,14 @@ def test_unchanged_steps_are_not_run_again(ml, server, run, work_cluster):
     reused = children(server, second)["made"]
     assert reused["properties"]["azureml.isreused"] == "true"
     assert reused["properties"]["azureml.reusedrunid"] == f"{first}_made"
-    stamp = lambda name: [line for line in server.log(f"{name}_show").splitlines() if line.isdigit()]
-    assert stamp(first) == stamp(second) != []
+    assert children(server, second)["shown"]["properties"]["azureml.reusedrunid"] == f"{first}_shown", "what follows it is unchanged too"
     third = run(pipeline(force=True))
-    assert "azureml.isreused" not in children(server, third)["made"]["properties"]
-    assert stamp(third) != stamp(first)
+    assert not any("azureml.isreused" in child["properties"] for child in children(server, third).values())
+
+    def stamp(name):
+        return [line for line in server.log(f"{name}_shown").splitlines() if line.isdigit()]
+
+    assert len(stamp(first)) == 1 and stamp(third) != stamp(first)
 
 
 def component_of(definition):
@@ -135,14 +143,13 @@ def component_of(definition):
 def broken(work_cluster, go_on):
     fails = step("echo broken; exit 3", outputs={"o": Output(type="uri_folder")})
     needs = step("echo never", inputs={"i": Input(type="uri_folder")})
-    slow = step("sleep 60")
+    slow, quick = step("sleep 60"), step("echo other")
 
     @dsl.pipeline(compute=work_cluster, continue_on_step_failure=go_on)
     def pipeline():
         bad = fails()
-        needs(i=bad.outputs.o)
-        other = step("echo other")() if go_on else slow()
-        other.name = "other"
+        needy = needs(i=bad.outputs.o)  # noqa: F841
+        other = quick() if go_on else slow()  # noqa: F841
 
     return pipeline()
 
@@ -151,30 +158,31 @@ def test_a_failed_step_ends_the_pipeline_and_is_named(ml, server, run, work_clus
     began = time.monotonic()
     name = run(broken(work_cluster, go_on=False))
     assert time.monotonic() - began < 50, "the step that would take a minute was ended with it"
-    assert statuses(server, name) == {"bad": "Failed", "needs": "Canceled", "other": "Canceled"}
+    assert statuses(server, name) == {"bad": "Failed", "needy": "Canceled", "other": "Canceled"}
     error = server.job(name)["error"]
     assert error["code"] == "StepFailed" and "exit code 3" in error["message"] and f"{name}_bad" in error["message"]
 
 
 def test_steps_that_do_not_need_the_failed_one_go_on(server, run, work_cluster):
     name = run(broken(work_cluster, go_on=True))
-    assert statuses(server, name) == {"bad": "Failed", "needs": "Canceled", "other": "Completed"}
+    assert statuses(server, name) == {"bad": "Failed", "needy": "Canceled", "other": "Completed"}
     assert server.status(name) == "Failed"
 
 
 def test_nested_pipelines_and_the_story_of_all_of_it(ml, server, run, work_cluster):
     leaf = step("echo ${{inputs.n}} > ${{outputs.o}}/n", inputs={"n": 1}, outputs={"o": Output(type="uri_folder")})
 
+    show = step("cat ${{inputs.i}}/n", inputs={"i": Input(type="uri_folder")})
+
     @dsl.pipeline()
-    def inner(n):
+    def inner(n: int):
         made = leaf(n=n)
         return {"out": made.outputs.o}
 
     @dsl.pipeline(compute=work_cluster)
     def outer():
         first = inner(n=7)
-        shown = step("cat ${{inputs.i}}/n", inputs={"i": Input(type="uri_folder")})(i=first.outputs.out)
-        shown.name = "shown"
+        shown = show(i=first.outputs.out)  # noqa: F841
 
     name = run(outer())
     assert server.status(name) == "Completed", server.job(name)
@@ -185,11 +193,14 @@ def test_nested_pipelines_and_the_story_of_all_of_it(ml, server, run, work_clust
         assert line in story, story
 
 
-def test_cancel_reaches_every_step(ml, server, work_cluster, mark):
+def test_cancel_reaches_every_step(ml, server, work_cluster):
+    sleeps = step("sleep 300", outputs={"o": Output(type="uri_folder")})
+    never = step("echo never", inputs={"i": Input(type="uri_folder")})
+
     @dsl.pipeline(compute=work_cluster)
     def pipeline():
-        one = step("sleep 300", outputs={"o": Output(type="uri_folder")})()
-        step("echo never", inputs={"i": Input(type="uri_folder")})(i=one.outputs.o)
+        one = sleeps()
+        two = never(i=one.outputs.o)  # noqa: F841
 
     job = pipeline()
     job.name = unique("pipe")
@@ -200,11 +211,9 @@ def test_cancel_reaches_every_step(ml, server, work_cluster, mark):
     assert set(statuses(server, name).values()) == {"Canceled"}
 
 
-def test_the_server_is_killed_in_the_middle(own_server, tmp_path):
+def test_the_server_is_killed_in_the_middle(own_server, gate):
     server = own_server()
     server.make_cluster("cpu", high=2)
-    tmp_path.chmod(0o777)
-    gate = tmp_path / "gate"
     environment = server.environment_id()
     body = {"properties": {"jobType": "Pipeline", "settings": {"default_compute": "azureml:cpu"}, "jobs": {
         "a": {"type": "command", "command": f"while [ ! -e {gate} ]; do sleep 0.05; done; echo a > ${{{{outputs.o}}}}/f",

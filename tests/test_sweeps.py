@@ -100,13 +100,13 @@ def test_a_sweep_is_a_step_like_any_other(ml, server, work_cluster):
     def pipeline():
         tried = trial()(x=Choice(values=[9, 3])).sweep(sampling_algorithm="grid", primary_metric="score", goal="Maximize")
         tried.set_limits(max_total_trials=2, max_concurrent_trials=2)
-        show(model=tried.outputs.model)
+        shown = show(model=tried.outputs.model)  # noqa: F841 (the variable names the step)
 
     job = pipeline()
     job.name = unique("pipe")
     name = ml.jobs.create_or_update(job, experiment_name="suite").name
     server.wait_job(name, "Completed")
-    assert server.log(f"{name}_show").strip().endswith("3.0")
+    assert server.log(f"{name}_shown").strip().endswith("3.0")
 
 
 def test_cancel_ends_every_trial(ml, server, work_cluster):

@@ -52,7 +52,7 @@ impl Operation {
             Self::DeleteWorkspace(id) => {
                 (id.0 > 0 && id < state.next.workspace).then(|| state.workspaces.contains_key(&id))
             }
-            Self::CancelJob(id) => (id.0 > 0 && id < state.next.job).then(|| state.jobs.contains_key(&id)),
+            Self::CancelJob(id) => (id.0 > 0 && id < state.next.job).then(|| state.is_alive(id)),
         }
     }
 }

@@ -135,9 +135,16 @@ pub(crate) fn trial_body(asked: &Value, number: u32, params: &Params) -> Value {
     for key in ["codeId", "environmentId", "distribution"] {
         put(key, trial[key].clone());
     }
-    for key in ["experimentName", "computeId", "inputs", "identity", "queueSettings"] {
+    for key in ["experimentName", "computeId", "identity", "queueSettings"] {
         put(key, asked[key].clone());
     }
+    // A trial that is a component takes what is tried as an input of the same name.
+    let mut inputs = asked["inputs"].as_object().cloned().unwrap_or_default();
+    for (name, value) in params {
+        let literal = json!({"jobInputType": "literal", "value": neap_sweep::print(value)});
+        inputs.insert(name.clone(), literal);
+    }
+    put("inputs", Value::Object(inputs));
     let resources = if trial["resources"].is_object() { &trial["resources"] } else { &asked["resources"] };
     put("resources", resources.clone());
     let mut variables = trial["environmentVariables"].as_object().cloned().unwrap_or_default();

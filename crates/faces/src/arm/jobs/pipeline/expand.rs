@@ -278,7 +278,9 @@ impl Expander<'_> {
         let trial = if kind == "sweep" { self.trial(node, place)? } else { None };
         let declared = trial.as_ref().unwrap_or(&spec);
         let name = child_name(self.root, scope, step);
-        let inputs = self.inputs(scope, node, declared, place, made);
+        // What a sweep tries is an input of its trial.
+        let tried = node["search_space"].as_object().filter(|_| kind == "sweep");
+        let inputs = self.inputs(scope, node, declared, tried, place, made);
         let outputs = outputs(scope, node, declared, &name, place, defaults, &mut self.problems);
         let defaults = Defaults {
             compute: self.compute(scope, node, place).or_else(|| defaults.compute.clone()),
@@ -405,6 +407,7 @@ impl Expander<'_> {
         scope: &Scope,
         node: &Value,
         spec: &Value,
+        tried: Option<&Map<String, Value>>,
         place: &str,
         made: &BTreeMap<String, Done>,
     ) -> BTreeMap<String, Given> {
@@ -430,7 +433,8 @@ impl Expander<'_> {
             return out;
         }
         for (name, wanted) in declared.into_iter().flatten() {
-            if out.contains_key(name)
+            if tried.is_some_and(|tried| tried.contains_key(name))
+                || out.contains_key(name)
                 || given.is_some_and(|given| given.get(name).is_some_and(|v| !v.is_null()))
             {
                 continue;

@@ -188,7 +188,7 @@ def test_nested_pipelines_and_the_story_of_all_of_it(ml, server, run, work_clust
     assert server.status(name) == "Completed", server.job(name)
     assert "7" in server.log(f"{name}_shown").splitlines()
     assert statuses(server, f"{name}_first") == {"made": "Completed"}
-    story = server.cli("job", "stream", "-n", name).stdout
+    story = server.log(name)
     for line in ("was opened", f"({name}_first_made) runs on node", f"({name}_shown) ended: Completed", "ended: Completed"):
         assert line in story, story
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use neap_protocol::{AttemptRef, AttemptSpec, Exit, FailureClass, Isolation, NodeFacts};
-use neap_sandbox::{Event, ExitRecord, Launch, Outcome, SLOTS_MAX, Spawner, SpoolEnd, SpoolReader};
+use neap_sandbox::{Event, ExitRecord, Launch, Outcome, SLOTS_MAX, Spawner, SpoolEnd, SpoolReader, boot_ms};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -13,8 +13,14 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use crate::blobs::Blobs;
 use crate::boot_log;
 use crate::config::NodeConfig;
+use crate::container;
+use crate::environment::ENGINE_KNOWN_MS;
+use crate::environment::cache::{Build, Cache};
+use crate::environment::engine::Engine;
+use crate::environment::order::Answer;
+use crate::environment::provide::{Ground, Provided};
 use crate::folder::{Folder, Folders};
-use crate::prepare::{self, Layout};
+use crate::prepare::{self, Layout, limits};
 use crate::python::{self, Interpreter};
 use crate::session::{Input, prepare_failed};
 use crate::{distributed, driver::Happening, finalize};
@@ -32,9 +38,43 @@ pub(crate) struct Node {
     pub python: tokio::sync::OnceCell<Option<Interpreter>>,
     pub python_for_others: tokio::sync::OnceCell<Option<Interpreter>>,
     pub slots: RefCell<BTreeSet<u32>>,
+    /// Environments of all nodes of this host.
+    pub cache: Cache,
+    pub engines: Engines,
+}
+
+/// What is known of the container engine for a while.
+#[derive(Debug, Default)]
+pub(crate) struct Engines {
+    found: RefCell<Option<(u64, Result<Engine, String>)>>,
+    /// Images that could not be had, until when that is believed, and why.
+    absent: RefCell<BTreeMap<String, (u64, String)>>,
 }
 
 impl Node {
+    /// The container engine, or why there is none.
+    pub(crate) async fn engine(&self) -> Result<Engine, String> {
+        if let Some((until_ms, found)) = &*self.engines.found.borrow()
+            && boot_ms() < *until_ms
+        {
+            return found.clone();
+        }
+        let found = Engine::find(&self.config.engine).await;
+        self.engines.found.replace(Some((boot_ms() + ENGINE_KNOWN_MS, found.clone())));
+        found
+    }
+
+    pub(crate) fn absent_image(&self, name: &str) -> Option<String> {
+        let absent = self.engines.absent.borrow();
+        absent.get(name).filter(|(until_ms, _)| boot_ms() < *until_ms).map(|(_, why)| why.clone())
+    }
+
+    pub(crate) fn remember_absent(&self, name: &str, why: &str, until_ms: u64) {
+        let mut absent = self.engines.absent.borrow_mut();
+        absent.retain(|_, (until_ms, _)| boot_ms() < *until_ms);
+        absent.insert(name.to_owned(), (until_ms, why.to_owned()));
+    }
+
     /// The client for blobs, made when the first attempt needs one.
     pub(crate) fn blobs_or_error(&self) -> Result<Blobs, String> {
         if let Some(blobs) = self.blobs.get() {
@@ -109,11 +149,15 @@ pub(crate) async fn run(
         say: &say,
         spool: &spool,
         folder: None,
+        slot: 0,
         untouched: false,
         discarded: false,
     };
     let (exit, end) = match Slot::take(&node) {
-        Some(slot) => running.run(&slot, &mut orders).await,
+        Some(slot) => {
+            running.slot = slot.number;
+            running.run(&mut orders).await
+        }
         None => {
             let full = format!("the node already runs {SLOTS_MAX} attempts");
             (prepare_failed(FailureClass::System, full), SpoolEnd::default())
@@ -140,55 +184,108 @@ pub(crate) async fn run(
     let _ = say.send(Happening::Gone { attempt });
 }
 
-struct Running<'a> {
-    node: &'a Node,
+pub(crate) struct Running<'a> {
+    pub node: &'a Node,
     attempt: AttemptRef,
-    spec: &'a AttemptSpec,
+    pub spec: &'a AttemptSpec,
     say: &'a UnboundedSender<Happening>,
     spool: &'a OnceCell<SpoolReader>,
     folder: Option<Folder>,
+    pub slot: u32,
     /// It has run, and its folder is fit for another.
     untouched: bool,
-    discarded: bool,
+    pub discarded: bool,
+}
+
+/// What a launch is for.
+#[derive(Debug)]
+pub(crate) enum Stage<'b> {
+    /// The environment. Its output is the beginning of the job's log; who waits for the same build gets it too. A quiet
+    /// one's output may still be taken back.
+    Build {
+        build: Option<&'b mut Build>,
+        quiet: bool,
+    },
+    Run(&'b BTreeMap<String, String>),
 }
 
 impl Running<'_> {
-    async fn run(&mut self, slot: &Slot<'_>, orders: &mut UnboundedReceiver<Order>) -> (Exit, SpoolEnd) {
+    async fn run(&mut self, orders: &mut UnboundedReceiver<Order>) -> (Exit, SpoolEnd) {
         let python = self.node.python(self.spec.isolation).await;
-        let user = self.node.user(self.spec.isolation, slot.number);
+        let user = self.node.user(self.spec.isolation, self.slot);
         let folder = match self.node.folders.take(user, python.clone()) {
             Ok(folder) => self.folder.insert(folder),
             Err(e) => return (prepare_failed(FailureClass::System, e.to_string()), SpoolEnd::default()),
         };
         let _ = self.spool.set(SpoolReader::new(&folder.dir, self.spec.log_bytes_max));
         let namespaces = self.node.spawner.capabilities().namespaces();
-        let layout = Layout::new(folder, self.spec, namespaces, user);
+        let mut layout = Layout::new(folder, self.spec, namespaces, user);
+        let provided = match self.provide(&mut layout, python.as_ref(), orders).await {
+            Ok(provided) => provided,
+            Err(exit) => return self.not_run(&layout, exit),
+        };
         let prepared = tokio::select! {
             biased;
-            prepared = prepare::prepare(self.node, self.spec, &layout, python.as_ref(), slot.number) => prepared,
+            prepared = prepare::prepare(self.node, self.spec, &layout, &provided, self.slot) => prepared,
             order = orders.recv() => {
                 self.discarded = order == Some(Order::Discard);
                 Err(Exit::Stopped)
             }
         };
-        let launched = match prepared {
-            Ok(launch) => self.supervise(&launch, orders).await,
+        let prepared = match prepared {
+            Ok(launch) => self.contain(&layout, &provided, launch),
             Err(exit) => Err(exit),
         };
+        let launched = match prepared {
+            Ok(launch) => self.supervise(&layout, &launch, Stage::Run(&provided.facts), orders).await,
+            Err(exit) => Err(exit),
+        };
+        let contained = self.contained(&layout, &provided).await;
         match launched {
             Ok(record) => {
                 neap_crash::point("exit-recorded-before-outputs");
-                self.finalize(&layout, record).await
+                self.finalize(&layout, record, contained).await
             }
-            Err(exit) => {
-                if let Exit::PrepareFailed { message, .. } = &exit {
-                    boot_log::line(&format!("attempt {}: {message}", self.attempt));
-                    // The same words are in the report.
-                    let _ = layout.say(&format!("[neap] {message}\n"));
-                }
-                (exit, layout.said())
+            Err(exit) => self.not_run(&layout, exit),
+        }
+    }
+
+    fn not_run(&self, layout: &Layout, exit: Exit) -> (Exit, SpoolEnd) {
+        if let Exit::PrepareFailed { message, .. } = &exit {
+            boot_log::line(&format!("attempt {}: {message}", self.attempt));
+            // The same words are in the report.
+            let _ = layout.say(&format!("[neap] {message}\n"));
+        }
+        (exit, layout.said())
+    }
+
+    /// The launch of a container, where there is one: the process that drives the engine.
+    fn contain(&self, layout: &Layout, provided: &Provided, launch: Launch) -> Result<Launch, Exit> {
+        let Ground::Container { engine, image } = &provided.ground else { return Ok(launch) };
+        let attempt = (self.attempt, self.spec);
+        let order = container::order(self.node, attempt, layout, (engine, image), &launch);
+        container::launch(self.node, layout, engine, order, launch)
+            .map_err(|e| prepare_failed(FailureClass::System, format!("preparing the container: {e}")))
+    }
+
+    /// After a container: how it ended, if it was one. Nothing of it is left.
+    async fn contained(&self, layout: &Layout, provided: &Provided) -> Option<Option<Answer>> {
+        let Ground::Container { engine, .. } = &provided.ground else { return None };
+        let answer = container::answer(layout);
+        if !matches!(answer, Some(Answer::Ended { .. } | Answer::Failed { .. })) {
+            // Its driver was killed: the processes are gone with it, the engine still has the rest.
+            neap_sandbox::end_process(&container::process_file(layout));
+            if let Err(e) = engine.remove(&container::labels(self.node, Some(self.attempt)), |_| false).await
+            {
+                boot_log::line(&format!("attempt {}: {e}", self.attempt));
             }
         }
+        Some(answer)
+    }
+
+    /// So much of the log is there now, before the command runs.
+    pub(crate) fn log_grew(&self, layout: &Layout) {
+        self.tell(Input::LogGrew { attempt: self.attempt, bytes: layout.said().head_bytes });
     }
 
     fn tell(&self, input: Input) {
@@ -196,11 +293,14 @@ impl Running<'_> {
     }
 
     /// Launches, and passes on what the supervisor says until the attempt has ended.
-    async fn supervise(
+    pub(crate) async fn supervise(
         &mut self,
+        layout: &Layout,
         launch: &Launch,
+        mut stage: Stage<'_>,
         orders: &mut UnboundedReceiver<Order>,
     ) -> Result<ExitRecord, Exit> {
+        let mut passed_on = launch.head_bytes;
         let system = |e: String| prepare_failed(FailureClass::System, e);
         let handle = self.node.spawner.launch(launch).map_err(|e| system(e.to_string()))?;
         #[expect(
@@ -219,16 +319,21 @@ impl Running<'_> {
                     for event in heard.events {
                         match event {
                             Event::Started => {
-                                neap_crash::point("attempt-started-before-report");
-                                self.tell(Input::Started {
-                                    attempt: self.attempt,
-                                    properties: self.properties(launch),
-                                });
+                                if let Stage::Run(facts) = &stage {
+                                    neap_crash::point("attempt-started-before-report");
+                                    let mut properties = self.properties(launch);
+                                    properties.extend((*facts).clone());
+                                    self.tell(Input::Started { attempt: self.attempt, properties });
+                                }
                             }
-                            Event::Log { head_bytes } => {
-                                self.tell(Input::LogGrew { attempt: self.attempt, bytes: head_bytes });
+                            Event::Log { head_bytes } => self.said(&mut stage, &mut passed_on, head_bytes),
+                            Event::Ended(record) => {
+                                if let Stage::Build { .. } = &stage {
+                                    self.said(&mut stage, &mut passed_on, record.spool.head_bytes);
+                                    layout.goes_on_after(record.spool.head_bytes);
+                                }
+                                return Ok(record);
                             }
-                            Event::Ended(record) => return Ok(record),
                         }
                     }
                     if heard.closed {
@@ -248,6 +353,22 @@ impl Running<'_> {
                     let _ = handle.get_ref().stop(grace_ms);
                 }
             }
+        }
+    }
+
+    /// Passes on that the log has so many bytes now; and those of a build to whoever waits for it.
+    fn said(&self, stage: &mut Stage<'_>, passed_on: &mut u64, head_bytes: u64) {
+        if let Stage::Build { build: Some(build), .. } = stage
+            && let Some(spool) = self.spool.get()
+        {
+            let fresh = usize::try_from(head_bytes.saturating_sub(*passed_on)).unwrap_or(usize::MAX);
+            if let Ok(bytes) = spool.read(*passed_on, fresh, None) {
+                build.log(&bytes);
+                *passed_on += bytes.len() as u64;
+            }
+        }
+        if !matches!(stage, Stage::Build { quiet: true, .. }) {
+            self.tell(Input::LogGrew { attempt: self.attempt, bytes: head_bytes });
         }
     }
 
@@ -271,19 +392,39 @@ impl Running<'_> {
         properties
     }
 
-    async fn finalize(&mut self, layout: &Layout, record: ExitRecord) -> (Exit, SpoolEnd) {
-        let end = match &record.outcome {
+    async fn finalize(
+        &mut self,
+        layout: &Layout,
+        record: ExitRecord,
+        contained: Option<Option<Answer>>,
+    ) -> (Exit, SpoolEnd) {
+        let mut end = match &record.outcome {
             Outcome::NotStarted { step, message } => {
                 let _ = layout.say(&format!("[neap] {step}: {message}\n"));
                 layout.said()
             }
             _ => record.spool,
         };
-        let exit = distributed::closer(self.spec, layout, exit_of(record.outcome));
+        let in_container = contained.is_some();
+        let exit = match (record.outcome, contained) {
+            (Outcome::Exited { .. } | Outcome::Signaled { .. }, Some(answer)) => {
+                container::exit_of(answer, limits(self.node, self.spec).memory_mb)
+            }
+            (outcome, _) => distributed::closer(self.spec, layout, exit_of(outcome)),
+        };
+        if let Exit::PrepareFailed { message, .. } = &exit
+            && in_container
+            && end.after_head_bytes == 0
+        {
+            layout.goes_on_after(end.head_bytes);
+            let _ = layout.say(&format!("[neap] {message}\n"));
+            end = layout.said();
+        }
         if self.discarded || matches!(exit, Exit::LeaseLost | Exit::PrepareFailed { .. }) {
             return (exit, end);
         }
-        self.untouched = self.folder.as_ref().is_some_and(Folder::is_untouched);
+        // A container's order lies in the folder.
+        self.untouched = !in_container && self.folder.as_ref().is_some_and(Folder::is_untouched);
         if self.untouched {
             return (exit, end);
         }

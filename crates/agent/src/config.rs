@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::environment::EngineSettings;
 
 /// Name of the file in the node's folder; written 0600 by the provider.
 pub const NODE_FILE: &str = "node.json";
@@ -30,9 +31,19 @@ pub struct NodeConfig {
     pub hide_paths: Vec<PathBuf>,
     /// Attempts have their folders below `attempts/` here.
     pub work_dir: PathBuf,
+    /// What all nodes of the host share; absent: this node has its own, below `work_dir`.
+    #[serde(default)]
+    pub cache_dir: Option<PathBuf>,
+    #[serde(default)]
+    pub engine: EngineSettings,
 }
 
 impl NodeConfig {
+    /// Where environments are kept.
+    pub(crate) fn environments_dir(&self) -> PathBuf {
+        self.cache_dir.clone().unwrap_or_else(|| self.work_dir.join("cache")).join("environments")
+    }
+
     pub fn read(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(NODE_FILE);
         let text = std::fs::read(&path).map_err(|source| Error::File {

@@ -209,13 +209,15 @@ async fn bring_existing_file(
     Ok(())
 }
 
-pub(crate) async fn fetch_code(
+/// Fetches a folder that the job has under no name of its own; `what` it is, for people.
+pub(crate) async fn fetch_named(
     blobs: &Blobs,
     from: &BlobFolder,
     into: &Path,
     owner: Option<u32>,
+    what: &str,
 ) -> Result<(), Exit> {
-    let failed = |e: String| prepare_failed(FailureClass::InputData, format!("the job's code: {e}"));
+    let failed = |e: String| prepare_failed(FailureClass::InputData, format!("{what}: {e}"));
     let names = blobs.list(from).await.map_err(failed)?;
     if names.is_empty() {
         return Err(failed(format!("there is nothing at {}", from.prefix)));

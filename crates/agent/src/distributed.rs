@@ -23,6 +23,11 @@ fn plan_of(spec: &AttemptSpec) -> Option<Plan> {
     Some(Plan { ranks, distribution, run_dir: PathBuf::new(), cwd: PathBuf::new(), loopback })
 }
 
+/// Whether the launcher stands before the job's processes.
+pub(crate) fn needs_launcher(spec: &AttemptSpec) -> bool {
+    plan_of(spec).is_some_and(|plan| plan.needs_launcher())
+}
+
 /// Whose output the node's log holds, where the job has several.
 pub(crate) fn log_source(spec: &AttemptSpec) -> Option<LogSource> {
     let plan = plan_of(spec)?;
@@ -78,7 +83,7 @@ pub(crate) fn closer(spec: &AttemptSpec, layout: &Layout, exit: Exit) -> Exit {
     if !matches!(exit, Exit::Code { .. } | Exit::Signal { .. }) {
         return exit;
     }
-    if !plan_of(spec).is_some_and(|plan| plan.needs_launcher()) {
+    if !needs_launcher(spec) {
         return exit;
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;

@@ -17,9 +17,10 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use crate::attempt::{self, Node, Order};
+use crate::attempt::{self, Engines, Node, Order};
 use crate::connection::{self, Credentials};
 use crate::distributed;
+use crate::environment::cache::Cache;
 use crate::folder::Folders;
 use crate::session::{ExitReason, Input, Output, Session};
 use crate::{Error, NodeConfig, boot_log, trust};
@@ -114,6 +115,8 @@ pub(crate) async fn run(dir: &Path, config: NodeConfig, spawner: Spawner) -> Res
         python: tokio::sync::OnceCell::new(),
         python_for_others: tokio::sync::OnceCell::new(),
         slots: RefCell::new(BTreeSet::new()),
+        cache: Cache::new(config.environments_dir()),
+        engines: Engines::default(),
         config: config.clone(),
     });
     let credentials = Rc::new(Credentials::new(dir, ca_pem));

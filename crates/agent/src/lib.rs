@@ -10,9 +10,11 @@ mod boot_log;
 mod command;
 mod config;
 mod connection;
+mod container;
 mod data;
 mod distributed;
 mod driver;
+mod environment;
 mod finalize;
 mod folder;
 pub mod launcher;
@@ -27,6 +29,9 @@ mod trust;
 use std::path::Path;
 
 pub use config::{NODE_FILE, NodeConfig};
+pub use environment::{
+    CONTAINERS_FILE, EngineKind, EngineSettings, drive, remove_containers_of, remove_orphaned_containers,
+};
 
 /// What can end an agent.
 #[derive(Debug, thiserror::Error)]

@@ -26,8 +26,8 @@ use crate::attempt::Node;
 use crate::command::{self, Places};
 use crate::data::{self, Brought};
 use crate::distributed;
+use crate::environment::provide::{Cached, Ground, Provided};
 use crate::folder::{Folder, make_owned};
-use crate::python::Interpreter;
 use crate::run_variables;
 use crate::session::prepare_failed;
 
@@ -63,6 +63,10 @@ impl Layout {
 
     /// Adds a line of ours to the log of an attempt that does not run.
     pub(crate) fn say(&self, text: &str) -> io::Result<()> {
+        self.say_bytes(text.as_bytes())
+    }
+
+    pub(crate) fn say_bytes(&self, bytes: &[u8]) -> io::Result<()> {
         use std::os::unix::fs::FileExt;
         let file = std::fs::OpenOptions::new()
             .create(true)
@@ -70,9 +74,28 @@ impl Layout {
             .write(true)
             .mode(0o600)
             .open(self.dir.join(HEAD_FILE))?;
-        file.write_all_at(text.as_bytes(), self.said_bytes.get())?;
-        self.said_bytes.set(self.said_bytes.get() + text.len() as u64);
+        file.write_all_at(bytes, self.said_bytes.get())?;
+        self.said_bytes.set(self.said_bytes.get() + bytes.len() as u64);
         Ok(())
+    }
+
+    /// Others have written to the log, up to here.
+    pub(crate) fn goes_on_after(&self, head_bytes: u64) {
+        self.said_bytes.set(head_bytes);
+    }
+
+    /// What was written after this was not told to anybody, and is written over.
+    pub(crate) fn take_back(&self, head_bytes: u64) {
+        self.said_bytes.set(head_bytes);
+    }
+
+    /// A container has its own Python, and sees the job's folder at its usual place whatever the machine allows.
+    pub(crate) fn see_in_container(&mut self, job_name: &str) {
+        let seen = Path::new(JOBS_PLACE).join(job_name);
+        let below = self.bundle.as_ref().and_then(|bundle| bundle.strip_prefix(&self.seen).ok());
+        self.bundle = below.map(|below| seen.join(below));
+        self.seen = seen;
+        self.venv = None;
     }
 
     /// What the log holds as long as it holds only lines of ours.
@@ -109,7 +132,7 @@ pub(crate) async fn prepare(
     node: &Node,
     spec: &AttemptSpec,
     layout: &Layout,
-    python: Option<&Interpreter>,
+    provided: &Provided,
     slot: u32,
 ) -> Result<Launch, Exit> {
     let system = |e: io::Error| prepare_failed(FailureClass::System, e.to_string());
@@ -123,7 +146,7 @@ pub(crate) async fn prepare(
             // The code may have a file of that name.
             std::fs::remove_dir(folder).map_err(system)?;
         }
-        data::fetch_code(&node.blobs()?, code, &layout.working(), layout.owner).await?;
+        data::fetch_named(&node.blobs()?, code, &layout.working(), layout.owner, "the job's code").await?;
         for folder in &made {
             make_owned(folder, layout.owner).map_err(system)?;
         }
@@ -132,11 +155,11 @@ pub(crate) async fn prepare(
     let command =
         command::fill(&spec.command, &places).map_err(|e| prepare_failed(FailureClass::InputData, e))?;
 
-    let lines = first_lines(spec, python);
-    if !lines.is_empty() {
-        layout.say(&lines).map_err(system)?;
-    }
-
+    let cached = match &provided.ground {
+        Ground::Cached(cached) => Some(cached),
+        Ground::Host | Ground::Container { .. } => None,
+    };
+    let in_container = matches!(provided.ground, Ground::Container { .. });
     let isolated = spec.isolation == Isolation::Full;
     let apart = layout.is_apart();
     let tmp_seen = if apart { PathBuf::from("/tmp") } else { tmp.clone() };
@@ -145,7 +168,7 @@ pub(crate) async fn prepare(
         head_bytes: layout.said().head_bytes,
         command,
         own_program: None,
-        env: variables(node, spec, &places, layout, &tmp_seen),
+        env: variables(node, spec, &places, layout, cached, &tmp_seen, in_container),
         cwd: layout.seen.join("exe/wd"),
         timeout_ms: spec.timeout_ms,
         log_bytes_max: spec.log_bytes_max,
@@ -156,9 +179,11 @@ pub(crate) async fn prepare(
             hide: node.config.hide_paths.clone(),
             user: layout.owner,
             users: None,
+            binds: cached.and_then(Cached::bind).into_iter().collect(),
         }),
         slot,
         limits: limits(node, spec),
+        beside: None,
     };
     distributed::arrange(spec, layout, &mut launch).map_err(system)?;
     Ok(launch)
@@ -174,40 +199,20 @@ pub(crate) fn limits(node: &Node, spec: &AttemptSpec) -> AttemptLimits {
     }
 }
 
-fn first_lines(spec: &AttemptSpec, python: Option<&Interpreter>) -> String {
-    let mut text = String::new();
-    for line in &spec.preamble {
-        text.push_str(line);
-        text.push('\n');
-    }
-    if spec.image.is_some() || spec.packages.is_some() {
-        let host = python.map_or_else(
-            || "without any Python".to_owned(),
-            |p| format!("on the host's Python {}", p.version),
-        );
-        text.push_str(&format!("[neap] This job runs {host}, because no container engine is used here"));
-        if let Some(image) = &spec.image {
-            text.push_str(&format!("; image {image} is not used"));
-        }
-        if spec.packages.is_some() {
-            text.push_str("; the packages of its environment are not installed");
-        }
-        text.push_str(".\n");
-    } else if python.is_none() && (spec.command.contains("python") || spec.command.contains("pip ")) {
-        text.push_str("[neap] No python3 was found on this node that the job could run.\n");
-    }
-    text
-}
-
 fn variables(
     node: &Node,
     spec: &AttemptSpec,
     places: &Places,
     layout: &Layout,
+    cached: Option<&Cached>,
     tmp: &Path,
+    in_container: bool,
 ) -> Vec<(String, String)> {
     let mut all: BTreeMap<String, String> = BTreeMap::new();
     let mut path = node.path.clone();
+    if let Some(cached) = cached {
+        path = format!("{}:{path}", cached.made.programs(&cached.seen).display());
+    }
     if let Some(venv) = &layout.venv {
         path = format!("{}/bin:{path}", venv.display());
         all.insert("VIRTUAL_ENV".into(), venv.display().to_string());
@@ -226,6 +231,12 @@ fn variables(
         ("PYTHONUNBUFFERED", "1"),
     ] {
         all.insert(name.into(), value.into());
+    }
+    if in_container {
+        // The image knows where its programs are.
+        for name in ["PATH", "SHELL"] {
+            all.remove(name);
+        }
     }
     for (kind, places) in [("INPUT", &places.inputs), ("OUTPUT", &places.outputs)] {
         all.extend(places.iter().map(|(name, place)| (format!("AZURE_ML_{kind}_{name}"), place.clone())));

@@ -16,7 +16,7 @@ pub(crate) struct Interpreter {
     pub program: PathBuf,
     pub version: String,
     /// Where `pip` comes from if the interpreter itself has none (a bundled wheel).
-    pip_wheel: Option<PathBuf>,
+    pub pip_wheel: Option<PathBuf>,
 }
 
 const DESCRIBE: &str = "import sys,glob,os
@@ -35,8 +35,13 @@ print(wheel)";
 
 /// The first usable `python3` of `path`. With `for_others`, one that an unprivileged user can reach.
 pub(crate) async fn find(path: &str, for_others: bool) -> Option<Interpreter> {
+    find_named(path, "python3", for_others).await
+}
+
+/// The same for `python3.10` and the like.
+pub(crate) async fn find_named(path: &str, name: &str, for_others: bool) -> Option<Interpreter> {
     for folder in std::env::split_paths(path).chain(["/usr/local/bin".into(), "/usr/bin".into()]) {
-        let candidate = folder.join("python3");
+        let candidate = folder.join(name);
         if !candidate.exists() || (for_others && !reachable(&candidate)) {
             continue;
         }
@@ -61,6 +66,14 @@ pub(crate) async fn find(path: &str, for_others: bool) -> Option<Interpreter> {
     None
 }
 
+/// The first program of this name on `path`; with `for_others`, one that an unprivileged user can reach.
+pub(crate) fn find_program(path: &str, name: &str, for_others: bool) -> Option<PathBuf> {
+    std::env::split_paths(path).map(|folder| folder.join(name)).find(|program| {
+        program.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+            && (!for_others || reachable(program))
+    })
+}
+
 /// Whether everybody may run this file: by its own mode and that of every folder above.
 fn reachable(program: &Path) -> bool {
     let Ok(real) = program.canonicalize() else { return false };
@@ -76,33 +89,62 @@ impl Interpreter {
     ///
     /// The files are for reading: who wants others must replace them, which shows.
     pub(crate) fn write_environment(&self, at: &Path, owner: Option<u32>) -> io::Result<Vec<String>> {
+        let link = self.pip_wheel.as_ref().map(|wheel| format!("{}\n", wheel.display()));
+        self.write(at, owner, true, link.as_deref())
+    }
+
+    /// The same on top of the packages of another environment, and without the host's own: what a job installs goes
+    /// into `at`, what is in `packages` stays as it is.
+    pub(crate) fn write_environment_over(
+        &self,
+        at: &Path,
+        owner: Option<u32>,
+        packages: &Path,
+    ) -> io::Result<()> {
+        // Not the folder alone: its own `.pth` files count too.
+        let link = format!("import site; site.addsitedir({:?})\n", packages.display().to_string());
+        self.write(at, owner, false, Some(&link)).map(drop)
+    }
+
+    fn write(
+        &self,
+        at: &Path,
+        owner: Option<u32>,
+        with_hosts: bool,
+        link: Option<&str>,
+    ) -> io::Result<Vec<String>> {
         let home = self.program.parent().unwrap_or(Path::new("/")).display();
         let mut made = Vec::new();
         for name in ["", "bin"] {
             make_owned(&at.join(name), owner)?;
             made.push(name.to_owned());
         }
+        let version = &self.version;
         write_fixed(
             &at.join("pyvenv.cfg"),
             0o444,
-            &format!("home = {home}\ninclude-system-site-packages = true\nversion = {}\n", self.version),
+            &format!("home = {home}\ninclude-system-site-packages = {with_hosts}\nversion = {version}\n"),
         )?;
         write_fixed(&at.join("bin/pip"), 0o555, PIP)?;
         made.extend(["pyvenv.cfg", "bin/pip"].map(str::to_owned));
         symlink(&self.program, at.join("bin/python3"))?;
         symlink("python3", at.join("bin/python"))?;
-        let Some(wheel) = &self.pip_wheel else { return Ok(made) };
-        let short: Vec<&str> = self.version.split('.').take(2).collect();
-        let library = format!("lib/python{}", short.join("."));
+        let Some(link) = link else { return Ok(made) };
+        let library = format!("lib/python{}", self.short_version());
         let packages = format!("{library}/site-packages");
         for name in ["lib", &library, &packages] {
             make_owned(&at.join(name), owner)?;
             made.push(name.to_owned());
         }
-        let link = format!("{packages}/neap-pip.pth");
-        write_fixed(&at.join(&link), 0o444, &format!("{}\n", wheel.display()))?;
-        made.push(link);
+        let file = format!("{packages}/neap-packages.pth");
+        write_fixed(&at.join(&file), 0o444, link)?;
+        made.push(file);
         Ok(made)
+    }
+
+    /// `3.11`
+    pub(crate) fn short_version(&self) -> String {
+        self.version.split('.').take(2).collect::<Vec<_>>().join(".")
     }
 
     #[cfg(test)]

@@ -21,6 +21,8 @@ fn spec() -> Box<AttemptSpec> {
         isolation: Isolation::Off,
         image: None,
         packages: None,
+        environment: Default::default(),
+        container: Default::default(),
         log_bytes_max: 1000,
         preamble: vec![],
         ranks: None,

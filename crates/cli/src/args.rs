@@ -3,7 +3,7 @@
 use crate::commands::{
     asset, batch, completion, compute, configure, datastore, down, env, job, schedule, status, workspace,
 };
-use crate::local::{agent, bench, doctor, launch, sim, up, verify};
+use crate::local::{agent, bench, container, doctor, launch, sim, up, verify};
 use crate::output::Format;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -118,6 +118,9 @@ pub enum Command {
     /// Start the processes of a job on its node
     #[command(hide = true)]
     Launch(launch::LaunchArgs),
+    /// Drive the container engine for one attempt
+    #[command(hide = true)]
+    Container(container::ContainerArgs),
 }
 
 #[derive(Debug, Subcommand)]

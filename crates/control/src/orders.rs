@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use neap_core::documents::{BlobPath, Delivery, Distribution, InputDocument, JobDocument, OutputDocument};
+use neap_core::documents::{
+    BlobPath, Delivery, Distribution, EnvironmentDocument, InputDocument, JobDocument, OutputDocument,
+};
 use neap_core::job::{Attempt, Job, Need};
 use neap_core::{AttemptId, Capacity, NodeId, State};
 use neap_identity::{RunClaim, RunTokens, derived_guid};
 use neap_ledger::Reader;
 use neap_protocol::{
-    AttemptSpec, BlobFolder, How, Input, Isolation, Keep, Limits, Output, Ranks, RunTracking, Secret,
+    AttemptSpec, BlobFolder, ContainerTerms, Environment, How, Input, Isolation, Keep, Limits, Output, Ranks,
+    RunTracking, Secret,
 };
 use neap_storage::foreign::{self, WEB_QUERY};
 use neap_storage::sas::{Grant, Permission, SasKey, Scope};
@@ -71,6 +74,23 @@ impl AttemptOrders {
             path: format!("ExperimentRun/dcid.{}/", job.name),
         };
         let tracking = self.tracking(state, job, id, &document.experiment, now_s);
+        let environment = match document.environment {
+            EnvironmentDocument::Build { at, dockerfile } => {
+                Environment::Build { context: self.sign(&at, Access::Read, now_s), dockerfile }
+            }
+            EnvironmentDocument::Image { image, packages } => Environment::Image { image, packages },
+            EnvironmentDocument::Packages { packages } => Environment::Packages { packages },
+            EnvironmentDocument::Nothing => match (document.image, document.packages) {
+                (Some(image), packages) => Environment::Image { image, packages },
+                (None, Some(packages)) => Environment::Packages { packages },
+                (None, None) => Environment::Nothing,
+            },
+        };
+        let (image, packages) = match &environment {
+            Environment::Image { image, packages } => (Some(image.clone()), packages.clone()),
+            Environment::Packages { packages } => (None, Some(packages.clone())),
+            Environment::Nothing | Environment::Build { .. } => (None, None),
+        };
         Ok(AttemptSpec {
             job_name: job.name.to_string(),
             experiment: document.experiment,
@@ -91,8 +111,14 @@ impl AttemptOrders {
             timeout_ms: job.timeout_ms,
             limits: limits_of(job.need, given),
             isolation: self.settings.isolation,
-            image: document.image,
-            packages: document.packages,
+            image,
+            packages,
+            environment,
+            container: ContainerTerms {
+                required: document.container.required,
+                shm_bytes: document.container.shm_bytes,
+                args: document.container.args,
+            },
             log_bytes_max: self.settings.log_bytes_max,
             preamble: document.preamble,
             ranks: (!attempt.ranks.is_empty() || document.distribution.is_some())

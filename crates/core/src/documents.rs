@@ -13,11 +13,16 @@ pub struct JobDocument {
     /// Where the code snapshot lies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<BlobPath>,
+    /// Only in documents of releases before `environment`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// The environment's conda or pip specification, as text.
+    /// Only in documents of releases before `environment`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packages: Option<String>,
+    #[serde(default, skip_serializing_if = "EnvironmentDocument::is_nothing")]
+    pub environment: EnvironmentDocument,
+    #[serde(default, skip_serializing_if = "ContainerDocument::is_default")]
+    pub container: ContainerDocument,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment_variables: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -34,6 +39,50 @@ pub struct JobDocument {
     /// Lines the log begins with: every difference from what was asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub preamble: Vec<String>,
+}
+
+/// What a job's command runs in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum EnvironmentDocument {
+    /// Nothing is asked for, or nothing is known of what is.
+    #[default]
+    Nothing,
+    /// An image, and perhaps packages on top of it.
+    Image {
+        image: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        packages: Option<String>,
+    },
+    /// A conda file or pip requirements, as text.
+    Packages { packages: String },
+    /// A folder with a Dockerfile.
+    Build { at: BlobPath, dockerfile: String },
+}
+
+impl EnvironmentDocument {
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::Nothing
+    }
+}
+
+/// How a job wants its container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerDocument {
+    /// `isolation: container`: it runs in one or not at all.
+    #[serde(default)]
+    pub required: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shm_bytes: Option<u64>,
+    /// `docker_args`, one word each; only those that are known to be safe.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+}
+
+impl ContainerDocument {
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// How the processes of a job on several nodes, or of several processes on one, find each other.

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 
 use crate::ask::Caller;
 use crate::elsewhere::DataAccess;
+use crate::environments::EnvironmentRules;
 use crate::limits;
 
 /// The names this installation goes by.
@@ -69,6 +70,7 @@ pub struct App {
     pub observability: Arc<Observability>,
     /// Data elsewhere: what may be reached, and how.
     pub data: Arc<DataAccess>,
+    pub environments: Arc<EnvironmentRules>,
     pub memory: Arc<Memory>,
 }
 
@@ -77,6 +79,8 @@ pub struct App {
 pub struct Memory {
     tokens: Mutex<BTreeMap<[u8; 32], (i64, Caller)>>,
     readers: Mutex<Readers>,
+    /// Of a cluster's document, by its hash: whether its jobs run in containers only.
+    container_only: Mutex<BTreeMap<DocHash, bool>>,
 }
 
 #[derive(Debug, Default)]
@@ -102,6 +106,24 @@ impl Memory {
         if tokens.len() < limits::VERIFIED_TOKENS_MAX {
             tokens.insert(token, (until_s, caller));
         }
+    }
+
+    /// What a cluster's document says of containers; `read` is asked once for each document.
+    pub(crate) fn container_only(
+        &self,
+        document: DocHash,
+        read: impl FnOnce() -> Result<bool, Refusal>,
+    ) -> Result<bool, Refusal> {
+        if let Some(known) = lock(&self.container_only).get(&document) {
+            return Ok(*known);
+        }
+        let found = read()?;
+        let mut known = lock(&self.container_only);
+        if known.len() >= limits::CLUSTER_RULES_MAX {
+            known.clear();
+        }
+        known.insert(document, found);
+        Ok(found)
     }
 
     /// Whether this caller has read (or been told to read) the log of this run; from now on it counts as so.

@@ -32,3 +32,5 @@ pub const EXPRESSION_DEPTH_MAX: usize = 64;
 pub const NO_LIMIT: i64 = i32::MAX as i64;
 /// Ranks whose logs are listed; all of them are among the job's artifacts.
 pub const LOG_FILES_MAX: u32 = 1_024;
+/// Clusters whose rule for containers is remembered.
+pub(crate) const CLUSTER_RULES_MAX: usize = 4_096;

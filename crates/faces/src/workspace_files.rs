@@ -304,7 +304,6 @@ pub(crate) fn storage(error: neap_storage::Error) -> Refusal {
 }
 
 /// A `https://HOST/{account}[.blob.core.windows.net]/{container}/{path}` URL of ours as a place in the store.
-/// The account may be missing (clients drop it from build contexts): then the container alone tells.
 pub(crate) fn blob_of_url(url: &str, workspace: WorkspaceId) -> Option<BlobPath> {
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"))?;
     let (_, path) = rest.split_once('/')?;
@@ -319,6 +318,16 @@ pub(crate) fn blob_of_url(url: &str, workspace: WorkspaceId) -> Option<BlobPath>
     let container = parts.next().filter(|c| !c.is_empty())?;
     let path = parts.next().unwrap_or("");
     is_safe(path).then(|| BlobPath { account: own, container: container.into(), path: path.into() })
+}
+
+/// The same without the account, which clients drop from the places of build contexts: `https://HOST/{container}/{path}`.
+pub(crate) fn blob_of_short_url(url: &str, workspace: WorkspaceId) -> Option<BlobPath> {
+    let (scheme, rest) = url.split_once("://")?;
+    let (host, path) = rest.split_once('/')?;
+    let container = path.split('/').next()?;
+    let ours = datastore_of(container).is_some() || container.starts_with("snapshot-");
+    let whole = format!("{scheme}://{host}/{}/{path}", account(workspace));
+    ours.then(|| blob_of_url(&whole, workspace)).flatten()
 }
 
 /// A path that stays where it is.
@@ -342,5 +351,9 @@ mod tests {
         check("https://h:1/neapst1/c/../d", None);
         check("s3://bucket/x", None);
         check("https://h", None);
+        let short = |url: &str| blob_of_short_url(url, WorkspaceId(1)).map(|b| (b.container, b.path));
+        let expect = Some(("azureml-blobstore".to_owned(), "LocalUpload/x/".to_owned()));
+        assert_eq!(short("https://h:1/azureml-blobstore/LocalUpload/x/"), expect);
+        assert_eq!(short("https://h:1/neapst2/c/x"), None);
     }
 }

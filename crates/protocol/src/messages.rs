@@ -195,12 +195,16 @@ pub struct AttemptSpec {
     pub timeout_ms: Option<u64>,
     pub limits: Limits,
     pub isolation: Isolation,
-    /// The image the job asked for, to be named in the log when it is not used.
+    /// For agents of releases before `environment`, which name it in the log.
     #[serde(default)]
     pub image: Option<String>,
-    /// The conda or pip specification the job asked for, as text.
+    /// For agents of releases before `environment`.
     #[serde(default)]
     pub packages: Option<String>,
+    #[serde(default)]
+    pub environment: Environment,
+    #[serde(default)]
+    pub container: ContainerTerms,
     /// Stdout and stderr together are kept up to this many bytes: head and tail, with the gap stated.
     pub log_bytes_max: u64,
     /// Lines that the log begins with (differences from what was asked for).
@@ -295,6 +299,38 @@ impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret(hidden)")
     }
+}
+
+/// What the command runs in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Environment {
+    /// Nothing is asked for, or nothing is known of what is.
+    #[default]
+    Nothing,
+    /// An image by name, by digest or as `file:` with the path of an archive; and perhaps packages on top of it.
+    Image {
+        image: String,
+        #[serde(default)]
+        packages: Option<String>,
+    },
+    /// A conda file or pip requirements, as text.
+    Packages { packages: String },
+    /// A folder with a Dockerfile.
+    Build { context: BlobFolder, dockerfile: String },
+}
+
+/// How the job wants its container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerTerms {
+    /// It runs in one or not at all.
+    #[serde(default)]
+    pub required: bool,
+    #[serde(default)]
+    pub shm_bytes: Option<u64>,
+    /// `docker_args`, one word each; only those that are known to be safe.
+    #[serde(default)]
+    pub args: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use neap_core::{Capacity, NodeId};
 
 pub use local::{LocalProvider, LocalSettings};
+pub use neap_agent::{EngineKind, EngineSettings};
 pub use simulated::SimulatedProvider;
 
 /// What a node is made from.

@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use neap_agent::{NODE_FILE, NodeConfig};
+use neap_agent::{EngineSettings, NODE_FILE, NodeConfig};
 use neap_core::{Capacity, NodeId};
 use neap_sandbox::{Detached, ProcessWatch};
 use tokio::io::unix::AsyncFd;
@@ -36,6 +36,9 @@ pub struct LocalSettings {
     pub ca_pem: PathBuf,
     /// What this machine has.
     pub machine: Capacity,
+    /// What nodes share: `<data>/cache`
+    pub cache: PathBuf,
+    pub engine: EngineSettings,
 }
 
 #[derive(Clone, Debug)]
@@ -125,7 +128,12 @@ impl Provider for LocalProvider {
     fn list(&self) -> Answer<'_, Vec<Found>> {
         let settings = self.settings.clone();
         Box::pin(async move {
-            let nodes = blocking(move || read_nodes(&settings.nodes)).await?;
+            let nodes = blocking(move || {
+                let nodes = read_nodes(&settings.nodes)?;
+                sweep_containers(&settings, &nodes);
+                Ok(nodes)
+            })
+            .await?;
             let mut found = Vec::with_capacity(nodes.len());
             for (node, process) in nodes {
                 let alive = process.is_some_and(neap_sandbox::is_alive);
@@ -203,6 +211,8 @@ pub(crate) fn write_config(settings: &LocalSettings, order: &NodeOrder) -> Resul
         gpus: given.gpus,
         hide_paths: settings.hide.clone(),
         work_dir: folder.clone(),
+        cache_dir: Some(settings.cache.clone()),
+        engine: settings.engine.clone(),
     };
     let text = serde_json::to_vec_pretty(&config).map_err(|e| files("writing node.json")(e.into()))?;
     write_private(&folder.join(NODE_FILE), &text).map_err(files("writing node.json"))?;
@@ -210,8 +220,34 @@ pub(crate) fn write_config(settings: &LocalSettings, order: &NodeOrder) -> Resul
 }
 
 fn fence(settings: &LocalSettings, node: NodeId) -> Result<(), Error> {
-    neap_sandbox::fence_node(&settings.installation, node.0, &folder(settings, node))
-        .map_err(|source| Error::Sandbox { node, source })
+    let folder = folder(settings, node);
+    neap_sandbox::fence_node(&settings.installation, node.0, &folder)
+        .map_err(|source| Error::Sandbox { node, source })?;
+    // Processes in containers carry the node's mark and are gone by now. What the engine keeps of them uses no more than
+    // disk: that it cannot be removed is told, and holds nothing up.
+    match neap_agent::remove_containers_of(&settings.engine, &settings.installation, node.0, &folder) {
+        Ok(0) => {}
+        Ok(removed) => tracing::info!(%node, removed, "containers of the node were removed"),
+        Err(error) => tracing::warn!(%node, error, "containers of the node were not removed"),
+    }
+    Ok(())
+}
+
+/// Containers of nodes that have no folder any more are nobody's.
+fn sweep_containers(settings: &LocalSettings, nodes: &[(NodeId, Option<Detached>)]) {
+    let known: Vec<u64> = nodes.iter().map(|(node, _)| node.0).collect();
+    let environments = settings.cache.join("environments");
+    let swept = neap_agent::remove_orphaned_containers(
+        &settings.engine,
+        &settings.installation,
+        &environments,
+        &known,
+    );
+    match swept {
+        Ok(0) => {}
+        Ok(removed) => tracing::info!(removed, "containers of nodes that are gone were removed"),
+        Err(error) => tracing::warn!(error, "containers of nodes that are gone were not removed"),
+    }
 }
 
 /// A line of the server's in the node's boot log, which is kept when the node is gone.

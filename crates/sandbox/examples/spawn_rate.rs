@@ -184,6 +184,7 @@ fn attempts(spawner: &Spawner, root: &Path, ms: usize, at_once: usize, full: boo
                 hide: vec![root.into()],
                 user,
                 users: None,
+                binds: Vec::new(),
             };
             let apart = full && spawner.capabilities().namespaces();
             Launch {
@@ -198,6 +199,7 @@ fn attempts(spawner: &Spawner, root: &Path, ms: usize, at_once: usize, full: boo
                 slot,
                 limits: AttemptLimits { cpus_milli: 2000, memory_mb: 1000, processes: 1000 },
                 attempt_dir: dir,
+                beside: None,
             }
         })
         .collect();

@@ -38,6 +38,14 @@ pub(crate) fn enter(view: &View) -> Result<(), StepError> {
     // Taken before anything is covered: the folders may lie below any of the places that follow.
     let work = sys::open_tree(&text(&view.work_dir)?).map_err(at("opening the working folder"))?;
     let tmp = sys::open_tree(&text(&view.tmp_dir)?).map_err(at("opening the folder for /tmp"))?;
+    let mut binds = Vec::with_capacity(view.binds.len());
+    for bind in &view.binds {
+        let tree = sys::open_tree(&text(&bind.from)?).map_err(at("opening a folder to mount"))?;
+        if bind.read_only {
+            sys::make_read_only(&tree).map_err(at("making a mount read-only"))?;
+        }
+        binds.push((tree, &bind.to));
+    }
 
     let users = view
         .users
@@ -54,6 +62,16 @@ pub(crate) fn enter(view: &View) -> Result<(), StepError> {
         fs::create_dir(Path::new("/mnt").join(below)).map_err(at("making the job's place"))?;
     }
     sys::move_mount(&work, &text(&place)?).map_err(at("mounting the working folder"))?;
+    for (tree, to) in binds {
+        for below in to.strip_prefix("/mnt").into_iter().flat_map(folders_to) {
+            match fs::create_dir(Path::new("/mnt").join(below)) {
+                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+                Ok(()) | Err(_) => Ok(()),
+            }
+            .map_err(at("making a place to mount at"))?;
+        }
+        sys::move_mount(&tree, &text(to)?).map_err(at("mounting a folder"))?;
+    }
 
     if Path::new("/dev/shm").is_dir() {
         fs::create_dir("/mnt/.shm").map_err(at("making /dev/shm"))?;

@@ -40,6 +40,10 @@ pub struct Launch {
     /// Chosen by the agent; no two attempts that run at once on a node have the same.
     pub slot: u32,
     pub limits: AttemptLimits,
+    /// A file that may come to name a process outside of the tree (a [`Detached`](crate::Detached), as JSON): the
+    /// first of a container. It is killed with the tree.
+    #[serde(default)]
+    pub beside: Option<PathBuf>,
 }
 
 /// What an isolated attempt sees of the machine.
@@ -57,6 +61,18 @@ pub struct View {
     /// A file that appears as `/etc/passwd`, for programs that must know who they are.
     #[serde(default)]
     pub users: Option<PathBuf>,
+    /// Further folders.
+    #[serde(default)]
+    pub binds: Vec<Bind>,
+}
+
+/// A folder that is seen elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bind {
+    pub from: PathBuf,
+    /// Below `/mnt`.
+    pub to: PathBuf,
+    pub read_only: bool,
 }
 
 /// Hard limits. Zero means none.

@@ -22,11 +22,13 @@ mod sys;
 
 pub use cgroup::{CgroupVersion, NodeCgroup};
 pub use launch::{
-    AttemptLimits, Event, ExitRecord, JOBS_PLACE, Launch, Outcome, PROCESSES_MAX, TIMEOUT_GRACE_MS, View,
+    AttemptLimits, Bind, Event, ExitRecord, JOBS_PLACE, Launch, Outcome, PROCESSES_MAX, TIMEOUT_GRACE_MS,
+    View,
 };
 pub use lease::{LEASE_FILE, Lease, boot_ms};
 pub use node::{
-    AGENT_FILE, Detached, NODE_MARK, ProcessWatch, fence_node, is_alive, spawn_detached, start_time,
+    AGENT_FILE, Detached, NODE_MARK, ProcessWatch, carries, end_process, fence_node, is_alive,
+    spawn_detached, start_time,
 };
 pub use probe::{Capabilities, Machine, machine, probe};
 pub use spawner::{Attempt, Heard, Spawner, SpawnerConfig};

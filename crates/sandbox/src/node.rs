@@ -82,6 +82,28 @@ pub fn is_alive(process: Detached) -> bool {
     start_time(process.pid) == Some(process.start_time)
 }
 
+/// Kills the process that a file names, if the file is there and this very process runs, and waits for its end: a few
+/// milliseconds as a rule. Says whether it is gone.
+pub fn end_process(file: &Path) -> bool {
+    let Some(process) = fs::read(file).ok().and_then(|text| serde_json::from_slice::<Detached>(&text).ok())
+    else {
+        return true;
+    };
+    for _ in 0..FENCE_ROUNDS_MAX {
+        if !is_alive(process) {
+            return true;
+        }
+        let _ = sys::kill(process.pid as i32, libc::SIGKILL);
+        crate::pause_ms(2);
+    }
+    false
+}
+
+/// Whether a process was started with this variable, `NAME=value`. One whose variables cannot be read was not.
+pub fn carries(pid: u32, variable: &str) -> bool {
+    marked(pid as i32, variable.as_bytes())
+}
+
 /// A descriptor that becomes readable when a process ends.
 #[derive(Debug)]
 pub struct ProcessWatch {

@@ -278,6 +278,9 @@ impl Current<'_, '_> {
         if !tree_gone {
             self.end_tree();
         }
+        if let Some(file) = &launch.beside {
+            crate::node::end_process(file);
+        }
         self.pump();
         let outcome = ending.map_or_else(|| self.outcome(status, launch), |ending| ending.outcome);
         let record = ExitRecord { outcome, spool: self.spool.end() };

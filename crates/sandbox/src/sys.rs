@@ -405,6 +405,32 @@ pub(crate) fn open_tree(path: &CStr) -> io::Result<OwnedFd> {
     }
 }
 
+/// Nothing can be written through this detached mount any more.
+pub(crate) fn make_read_only(tree: &OwnedFd) -> io::Result<()> {
+    /// As the kernel has it (`struct mount_attr`).
+    #[repr(C)]
+    struct MountAttributes {
+        set: u64,
+        clear: u64,
+        propagation: u64,
+        user_namespace: u64,
+    }
+    const MOUNT_ATTR_RDONLY: u64 = 1;
+    let attributes = MountAttributes { set: MOUNT_ATTR_RDONLY, clear: 0, propagation: 0, user_namespace: 0 };
+    // SAFETY: the string and the structure outlive the call, whose size is given; the descriptor is open.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            &raw const attributes,
+            size_of::<MountAttributes>(),
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Puts a detached mount in its place.
 pub(crate) fn move_mount(tree: &OwnedFd, to: &CStr) -> io::Result<()> {
     const MOVE_MOUNT_F_EMPTY_PATH: u32 = 4;

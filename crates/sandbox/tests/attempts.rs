@@ -129,10 +129,12 @@ impl World {
                 hide: vec![self.root.path().into()],
                 user,
                 users: None,
+                binds: Vec::new(),
             }),
             slot,
             limits: AttemptLimits { cpus_milli: 1000, memory_mb: 64, processes: 64 },
             attempt_dir: dir,
+            beside: None,
         }
     }
 

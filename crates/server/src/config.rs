@@ -5,7 +5,9 @@ use std::path::{Component, Path, PathBuf};
 
 use neap_core::settings::{ProviderSettings, Settings};
 use neap_core::{Capacity, names};
+use neap_faces::{EnvironmentRules, MappedEnvironment};
 use neap_protocol::Isolation;
+use neap_providers::{EngineKind, EngineSettings};
 use serde::Deserialize;
 
 #[derive(Clone, Debug, Deserialize)]
@@ -27,6 +29,7 @@ pub struct Config {
     pub local: Local,
     pub inputs: InputRules,
     pub outputs: OutputRules,
+    pub environments: Environments,
 }
 
 /// What jobs may read of this machine.
@@ -45,6 +48,41 @@ pub struct InputRules {
 pub struct OutputRules {
     /// Folders that datastores on local folders may be in to be written to.
     pub allow: Vec<PathBuf>,
+}
+
+/// What jobs run in.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Environments {
+    /// The container engine of the nodes.
+    pub engine: EngineKind,
+    /// Its socket, where it is not at its usual place.
+    pub socket: Option<PathBuf>,
+    pub isolation: ContainerRule,
+    /// Folders whose image archives jobs may name (`image: file:/…`).
+    pub archives: Vec<PathBuf>,
+    /// What stands for environments of Azure's registries, by name or reference; `*` stands for anything.
+    pub map: BTreeMap<String, Mapped>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ContainerRule {
+    /// A job whose container cannot be had runs on the host, and says so.
+    #[default]
+    HostAllowed,
+    /// Every job runs in a container or not at all.
+    Container,
+}
+
+/// What stands for an environment.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Mapped {
+    pub image: Option<String>,
+    /// A conda file: its path (from the data folder), or its text.
+    pub conda: Option<String>,
+    pub pip: Option<Vec<String>>,
 }
 
 /// Who may read `/metrics`.
@@ -163,6 +201,7 @@ impl Default for Config {
             local: Local::default(),
             inputs: InputRules::default(),
             outputs: OutputRules::default(),
+            environments: Environments::default(),
         }
     }
 }
@@ -235,6 +274,12 @@ impl Config {
         if self.alerts.webhook.as_ref().is_some_and(|url| !is_url(url)) {
             problems.push("alerts.webhook must be an http:// or https:// address");
         }
+        if self.environments.map.values().any(|mapped| mapped.conda.is_some() && mapped.pip.is_some()) {
+            problems.push("an entry of environments.map has conda or pip, not both");
+        }
+        if self.environments.archives.iter().any(|folder| !folder.is_absolute()) {
+            problems.push("environments.archives must be whole paths");
+        }
         if self.locations.as_ref().is_some_and(Vec::is_empty) {
             problems.push("locations must name at least one place");
         }
@@ -281,6 +326,39 @@ impl Config {
         settings
     }
 
+    pub fn engine(&self) -> EngineSettings {
+        EngineSettings { kind: self.environments.engine, socket: self.environments.socket.clone() }
+    }
+
+    /// What the faces go by. Conda files are read now; `folder` is the data folder.
+    pub fn environment_rules(&self, folder: &Path) -> Result<EnvironmentRules, ConfigError> {
+        let mut map = Vec::new();
+        for (pattern, mapped) in &self.environments.map {
+            let packages =
+                match (&mapped.conda, &mapped.pip) {
+                    (Some(text), _) if text.contains('\n') => Some(text.clone()),
+                    (Some(file), _) => {
+                        let path = folder.join(file);
+                        let read = std::fs::read_to_string(&path);
+                        Some(read.map_err(|source| ConfigError::Read {
+                            path: path.display().to_string(),
+                            source,
+                        })?)
+                    }
+                    (None, Some(lines)) => Some(lines.join("\n")),
+                    (None, None) => None,
+                };
+            map.push(MappedEnvironment { pattern: pattern.clone(), image: mapped.image.clone(), packages });
+        }
+        map.sort_by_key(|mapped| std::cmp::Reverse(mapped.pattern.len()));
+        Ok(EnvironmentRules {
+            map,
+            archives: self.environments.archives.clone(),
+            container_only: self.environments.isolation == ContainerRule::Container,
+            engine_sockets: self.engine().sockets(|name| std::env::var(name).ok()),
+        })
+    }
+
     pub fn isolation(&self) -> Isolation {
         match self.local.isolation {
             IsolationRule::Full => Isolation::Full,
@@ -311,6 +389,23 @@ mod tests {
             (limited.requests_per_second, limited.burst, limited.requests_in_flight),
             (200, None, 1024)
         );
+    }
+
+    #[test]
+    fn environments_by_their_names() {
+        let config = load(
+            "environments:\n  engine: podman\n  archives: [/srv]\n  map:\n    'AzureML-*': {pip: [six, numpy]}\n    AzureML-sklearn: {image: 'sk:1', conda: conda.yml}\n",
+        )
+        .unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        assert!(config.environment_rules(folder.path()).unwrap_err().to_string().contains("conda.yml"));
+        std::fs::write(folder.path().join("conda.yml"), "name: x\n").unwrap();
+        let rules = config.environment_rules(folder.path()).unwrap();
+        let found: Vec<_> = rules.map.iter().map(|m| (m.pattern.as_str(), m.packages.as_deref())).collect();
+        assert_eq!(found, [("AzureML-sklearn", Some("name: x\n")), ("AzureML-*", Some("six\nnumpy"))]);
+        assert!(load("environments: {map: {a: {conda: x, pip: []}}}\n").is_err());
+        assert!(load("environments: {engine: rkt}\n").is_err());
+        assert!(load("environments: {archives: [here]}\n").is_err());
     }
 
     #[test]

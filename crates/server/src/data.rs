@@ -102,6 +102,11 @@ impl DataFolder {
         self.root.join("nodes")
     }
 
+    /// What nodes share and what can be made again.
+    pub fn cache(&self) -> PathBuf {
+        self.root.join("cache")
+    }
+
     pub fn node_logs(&self) -> PathBuf {
         self.root.join("node-logs")
     }

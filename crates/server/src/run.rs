@@ -197,6 +197,7 @@ impl Server<'_> {
                 rules: self.config.data_rules(),
                 http: Some(outgoing::data_client(&bundle)?),
             }),
+            environments: Arc::new(self.config.environment_rules(self.folder.root())?),
             memory: Arc::default(),
         };
         let (close, closing) = watch::channel(false);
@@ -304,6 +305,8 @@ impl Server<'_> {
             server_name: host.to_owned(),
             ca_pem: self.folder.identity().join("ca.pem"),
             machine: self.machine,
+            cache: self.folder.cache(),
+            engine: self.config.engine(),
         }
     }
 }

@@ -529,6 +529,8 @@ fn spec(name: &str, timeout_ms: Option<u64>, ranks: Option<Ranks>) -> AttemptSpe
         isolation: Isolation::Off,
         image: None,
         packages: None,
+        environment: Default::default(),
+        container: Default::default(),
         log_bytes_max: 1_000,
         preamble: Vec::new(),
         ranks,

@@ -61,6 +61,8 @@ impl World {
             gpus: 0,
             hide_paths: vec![dir.path().into()],
             work_dir: node_dir.clone(),
+            cache_dir: None,
+            engine: neap_agent::EngineSettings { kind: neap_agent::EngineKind::None, socket: None },
         };
         std::fs::write(node_dir.join(NODE_FILE), serde_json::to_vec(&config).unwrap()).unwrap();
         let log = std::fs::File::create(node_dir.join("agent.log")).unwrap();
@@ -160,6 +162,8 @@ impl World {
             isolation,
             image: None,
             packages: None,
+            environment: Default::default(),
+            container: Default::default(),
             log_bytes_max: 1 << 20,
             preamble: vec![],
             ranks: None,

@@ -27,6 +27,7 @@ pub fn run(cli: Cli, terminal: &Terminal) -> Outcome<ExitCode> {
         Command::Up(args) => local::up::run(&args, &global, terminal),
         Command::Launch(args) => local::launch::run(&args),
         Command::Agent(args) => local::agent::run(&args, &global, terminal),
+        Command::Container(args) => local::container::run(&args),
         Command::Sim(args) => local::sim::run(&args, &global, terminal),
         Command::Verify(args) => local::verify::run(&args, &global, terminal),
         Command::Doctor(args) => local::doctor::run(args, &global, terminal),

@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod bench;
+pub mod container;
 pub mod doctor;
 pub mod launch;
 pub mod sim;

@@ -325,7 +325,9 @@ pub fn outcome_of_exit(job: &Job, exit: &Exit) -> Result<Outcome, Requeue> {
         (_, Exit::PrepareFailed { class, message }) => {
             let next = match class {
                 Class::InputData => "Check that every input exists and that its path is right.",
-                _ => "Check the job's environment.",
+                _ => {
+                    "Read the log's first lines (user_logs/std_log.txt), correct the environment and submit it again."
+                }
             };
             Ok(Outcome::failed(*class, "PrepareFailed", message.clone(), next))
         }

@@ -137,6 +137,7 @@ impl World {
             }),
             observability: Arc::default(),
             data: Arc::default(),
+            environments: Arc::default(),
             memory: Arc::default(),
         };
         let world =

@@ -2,6 +2,7 @@
 
 mod answer_of;
 mod compare;
+mod container;
 mod data;
 mod distribution;
 mod list;

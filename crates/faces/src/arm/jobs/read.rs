@@ -1,7 +1,7 @@
 //! From a job's PUT body to its definition, with every problem at once. What is taken but has no effect is said in
 //! the log's first lines, never dropped in silence.
 
-use neap_core::documents::JobDocument;
+use neap_core::documents::{ContainerDocument, JobDocument};
 use neap_core::job::Need;
 use neap_core::state::Workspace;
 use neap_core::{Code, Problem, Refusal};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::references::{self, Shelf};
 use super::serverless::{self, Serverless};
-use super::{compare, distribution, need, ports};
+use super::{compare, container, distribution, need, ports};
 use crate::arm::errors::bad;
 use crate::arm::paths;
 use crate::durations;
@@ -93,8 +93,7 @@ pub(super) fn read(
     match fields.text("environmentId", &mut problems).filter(|id| !id.is_empty()) {
         Some(id) => {
             let environment = references::environment(shelf, workspace, id, &mut problems)?;
-            document.image = environment.image;
-            document.packages = environment.packages;
+            document.environment = environment.definition;
             notes.extend(environment.notes);
         }
         None => problems.push(bad("A command job needs an 'environmentId'.", "properties.environmentId")),
@@ -105,7 +104,8 @@ pub(super) fn read(
     ports::read_outputs(name, &fields, workspace, shelf, &mut document.outputs, &mut problems)?;
     check_bindings(&document, &mut problems);
 
-    let need = read_resources(&fields, serverless.is_some(), &mut notes, &mut problems);
+    let need =
+        read_resources(&fields, serverless.is_some(), &mut document.container, &mut notes, &mut problems);
     let nodes = distribution::nodes(&fields.object("resources", &mut Vec::new()), &mut problems);
     if let Some(wanted) = &mut serverless {
         wanted.nodes = nodes;
@@ -113,7 +113,9 @@ pub(super) fn read(
     document.distribution = distribution::read(&fields, nodes, &mut problems);
     let timeout_ms = read_timeout(&fields, &mut problems);
     let priority = read_priority(&fields, serverless.is_some(), &mut notes, &mut problems);
-    read_without_effect(&fields, &mut notes, &mut problems);
+    read_without_effect(&fields, &mut document.container, &mut notes, &mut problems);
+    document.container.required |= shelf.containers_only(&cluster)?;
+    problems.extend(container::check(&document.container, &document.environment, shelf.environments()));
     document.preamble = notes;
     Ok(AskedJob { cluster, serverless, priority, need, nodes, timeout_ms, document, problems })
 }
@@ -199,17 +201,12 @@ fn check_bindings(document: &JobDocument, problems: &mut Vec<Problem>) {
 fn read_resources(
     fields: &Fields<'_>,
     serverless: bool,
+    container: &mut ContainerDocument,
     notes: &mut Vec<String>,
     problems: &mut Vec<Problem>,
 ) -> Need {
     let resources = fields.object("resources", problems);
-    for (key, what) in
-        [("shmSize", "shm_size"), ("dockerArgs", "docker_args"), ("dockerArgsList", "docker_args")]
-    {
-        if resources.value(key).is_some_and(|value| value != "2g") {
-            notes.push(format!("{what} has no effect: the job does not run in a container."));
-        }
-    }
+    *container = container::read(&resources, notes, problems);
     for key in ["instanceType", "maxInstanceCount", "locations"] {
         if resources.value(key).is_some() && !(serverless && key == "instanceType") {
             notes.push(format!("resources.{key} has no effect: the job runs on a node of its cluster."));
@@ -226,22 +223,9 @@ fn read_resources(
         );
     }
     let Some(asked) = properties.value("neap") else { return Need::Whole };
-    refuse_container_isolation(asked.get("isolation"), &properties.place("neap.isolation"), problems);
+    container.required =
+        container::isolation(asked.get("isolation"), &properties.place("neap.isolation"), problems);
     need::read(asked, &properties.place("neap"), problems)
-}
-
-fn refuse_container_isolation(asked: Option<&Value>, place: &str, problems: &mut Vec<Problem>) {
-    match asked.and_then(Value::as_str) {
-        Some("container") => problems.push(
-            Problem::new(
-                Code::NotSupported,
-                "isolation: container cannot be kept: there is no container engine support yet, and it is never weakened. Leave it out, or say host-allowed.",
-            )
-            .at(place),
-        ),
-        Some("host-allowed") | None => {}
-        Some(other) => problems.push(bad(format!("'{other}' is not an isolation: container or host-allowed."), place)),
-    }
 }
 
 fn read_timeout(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Option<u64> {
@@ -294,7 +278,12 @@ fn read_priority(
 }
 
 /// Everything else that a job may carry: refused where it would change the result, said in the log where not.
-fn read_without_effect(fields: &Fields<'_>, notes: &mut Vec<String>, problems: &mut Vec<Problem>) {
+fn read_without_effect(
+    fields: &Fields<'_>,
+    container: &mut ContainerDocument,
+    notes: &mut Vec<String>,
+    problems: &mut Vec<Problem>,
+) {
     let mut refuse = |key: &str, sentence: &str| {
         if fields.value(key).is_some_and(|value| value.as_object().is_none_or(|map| !map.is_empty())) {
             problems.push(Problem::new(Code::NotSupported, sentence).at(fields.place(key)));
@@ -331,13 +320,11 @@ fn read_without_effect(fields: &Fields<'_>, notes: &mut Vec<String>, problems: &
         notes.push(format!("'{key}' of the request is not known here and has no effect."));
     }
     let properties = fields.object("properties", problems);
-    if properties.value("neap.isolation").is_some_and(|value| value == "container") {
-        refuse_container_isolation(
-            properties.value("neap.isolation"),
-            &properties.place("neap.isolation"),
-            problems,
-        );
-    }
+    container.required |= container::isolation(
+        properties.value("neap.isolation"),
+        &properties.place("neap.isolation"),
+        problems,
+    );
 }
 
 #[cfg(test)]

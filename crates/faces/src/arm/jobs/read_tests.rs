@@ -98,7 +98,7 @@ fn where_it_cannot_run_is_said() {
         ),
         (
             json!({"properties": {"neap.isolation": "container"}}),
-            (Code::NotSupported, "properties.properties.neap.isolation"),
+            (Code::NotSupported, "properties.resources.properties.neap.isolation"),
         ),
     ] {
         assert_eq!(codes(&check(&job(changes.clone()))), [expect], "{changes}");

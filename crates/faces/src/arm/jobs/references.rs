@@ -1,7 +1,9 @@
 //! What a job points at by name (code, environment), looked up and turned into places in the workspace's own storage.
 //! Data has a file of its own, `data.rs`.
 
-use neap_core::documents::{AssetDocument, BlobPath, JobDocument};
+use std::path::Path;
+
+use neap_core::documents::{AssetDocument, BlobPath, ClusterDocument, EnvironmentDocument, JobDocument};
 use neap_core::state::Workspace;
 use neap_core::{Code, Problem, Refusal};
 use neap_ledger::AssetRow;
@@ -11,6 +13,7 @@ use super::data::Datastores;
 use crate::app::{App, unreadable};
 use crate::arm::paths::{self, Version};
 use crate::elsewhere::{self, DataRules};
+use crate::environments::EnvironmentRules;
 use crate::limits;
 use crate::workspace_files;
 
@@ -27,7 +30,16 @@ pub(super) trait Shelf {
 
     /// What the configuration says about data.
     fn rules(&self) -> &DataRules;
+
+    /// What the operator says about environments.
+    fn environments(&self) -> &EnvironmentRules;
+
+    /// Whether jobs of this cluster run in containers or not at all.
+    fn containers_only(&self, cluster: &str) -> Result<bool, Refusal>;
 }
+
+/// A cluster with this tag and the value `container` runs its jobs in containers or not at all.
+const ISOLATION_TAG: &str = "neap.isolation";
 
 pub(super) struct LedgerShelf<'a> {
     pub app: &'a App,
@@ -71,6 +83,22 @@ impl Shelf for LedgerShelf<'_> {
 
     fn rules(&self) -> &DataRules {
         &self.app.data.rules
+    }
+
+    fn environments(&self) -> &EnvironmentRules {
+        &self.app.environments
+    }
+
+    fn containers_only(&self, cluster: &str) -> Result<bool, Refusal> {
+        let state = self.app.state();
+        let Some(cluster) = state.cluster(self.workspace.id, cluster) else {
+            return Ok(self.app.environments.container_only);
+        };
+        let tagged = self.app.memory.container_only(cluster.document, || {
+            let document: ClusterDocument = self.app.document(&cluster.document)?;
+            Ok(document.tags.get(ISOLATION_TAG).is_some_and(|isolation| isolation == "container"))
+        })?;
+        Ok(tagged || self.app.environments.container_only)
     }
 }
 
@@ -140,8 +168,7 @@ pub(super) fn code(
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Environment {
-    pub image: Option<String>,
-    pub packages: Option<String>,
+    pub definition: EnvironmentDocument,
     /// What the log should say about it.
     pub notes: Vec<String>,
 }
@@ -153,21 +180,8 @@ pub(super) fn environment(
     problems: &mut Vec<Problem>,
 ) -> Result<Environment, Refusal> {
     let place = "properties.environmentId";
-    let short = id.strip_prefix("azureml:").unwrap_or(id);
-    // Registries and curated environments are Microsoft's: their names are all that is known of them here.
-    let curated = short.rsplit('/').next().is_some_and(|name| name.starts_with("AzureML-"))
-        || short.contains("/environments/AzureML-");
-    if short.starts_with("//registries/")
-        || (curated
-            && paths::reference(id, "environments", workspace).is_none_or(|r| r.name.starts_with("AzureML-")))
-    {
-        return Ok(Environment {
-            image: Some(id.into()),
-            packages: None,
-            notes: vec![format!(
-                "The environment '{id}' comes from a registry of Azure ML that this server does not have; its packages are not installed."
-            )],
-        });
+    if let Some((name, version)) = elsewhere(id, workspace) {
+        return Ok(mapped(shelf.environments(), id, &name, version.as_deref()));
     }
     let properties = match registered(
         shelf,
@@ -183,15 +197,94 @@ pub(super) fn environment(
             return Ok(Environment::default());
         }
     };
-    let text = |key: &str| properties[key].as_str().filter(|text| !text.is_empty()).map(String::from);
-    let mut notes = Vec::new();
-    if properties["build"].is_object() {
-        notes.push(
-            "The environment has a build context (Dockerfile); images are not built yet, so it was left out."
-                .into(),
+    let definition = match defined(&properties, workspace) {
+        Ok(definition) => definition,
+        Err(why) => {
+            problems.push(
+                Problem::new(Code::EnvironmentNotFound, format!("The environment '{id}' {why}")).at(place),
+            );
+            return Ok(Environment::default());
+        }
+    };
+    if let EnvironmentDocument::Image { image, .. } = &definition
+        && let Some(archive) = image.strip_prefix("file:")
+        && !shelf.environments().allows_archive(Path::new(archive))
+    {
+        problems.push(
+            Problem::new(
+                Code::NotSupported,
+                format!("The image archive '{archive}' may not be used: it is in none of the folders of environments.archives in config.yaml."),
+            )
+            .at(place),
         );
     }
-    Ok(Environment { image: text("image"), packages: text("condaFile"), notes })
+    Ok(Environment { definition, notes: Vec::new() })
+}
+
+/// The name and version of an environment that is in a registry, or is one of the curated ones: both are not here.
+fn elsewhere(id: &str, workspace: &Workspace) -> Option<(String, Option<String>)> {
+    let short = id.strip_prefix("azureml:").unwrap_or(id);
+    if let Some(rest) = short.strip_prefix("//registries/") {
+        let mut parts = rest.split('/').skip_while(|part| *part != "environments").skip(1);
+        let name = parts.next().unwrap_or(rest).to_owned();
+        return Some((name, parts.nth(1).map(str::to_owned)));
+    }
+    let reference = paths::reference(id, "environments", workspace)?;
+    let version = match reference.version {
+        Version::Exact(text) | Version::Label(text) => Some(text),
+        Version::Absent => None,
+    };
+    reference.name.starts_with("AzureML-").then_some((reference.name, version))
+}
+
+fn mapped(rules: &EnvironmentRules, id: &str, name: &str, version: Option<&str>) -> Environment {
+    let Some(found) = rules.mapped(id, name, version) else {
+        return Environment {
+            definition: EnvironmentDocument::Nothing,
+            notes: vec![format!(
+                "The environment '{id}' comes from a registry of Azure ML that this server does not have, and environments.map in config.yaml does not name it; its packages are not installed."
+            )],
+        };
+    };
+    let definition = of_parts(found.image.clone(), found.packages.clone());
+    let words = match &definition {
+        EnvironmentDocument::Image { image, packages: Some(_) } => format!("image {image} with packages"),
+        EnvironmentDocument::Image { image, packages: None } => format!("image {image}"),
+        EnvironmentDocument::Packages { .. } => "packages".into(),
+        EnvironmentDocument::Nothing | EnvironmentDocument::Build { .. } => "the host as it is".into(),
+    };
+    let notes = vec![format!(
+        "The environment '{id}' is replaced by {words}, as environments.map in config.yaml says."
+    )];
+    Environment { definition, notes }
+}
+
+fn of_parts(image: Option<String>, packages: Option<String>) -> EnvironmentDocument {
+    match (image, packages) {
+        (Some(image), packages) => EnvironmentDocument::Image { image, packages },
+        (None, Some(packages)) => EnvironmentDocument::Packages { packages },
+        (None, None) => EnvironmentDocument::Nothing,
+    }
+}
+
+/// A registered version's definition, or what is wrong with it.
+fn defined(properties: &Value, workspace: &Workspace) -> Result<EnvironmentDocument, String> {
+    let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(String::from);
+    let build = &properties["build"];
+    let Some(uri) = text(&build["contextUri"]) else {
+        return Ok(of_parts(text(&properties["image"]), text(&properties["condaFile"])));
+    };
+    let at = workspace_files::blob_of_url(&uri, workspace.id)
+        .or_else(|| workspace_files::blob_of_short_url(&uri, workspace.id))
+        .map(as_folder)
+        .ok_or_else(|| {
+            format!("has its build context at '{uri}', which is not in this workspace's storage.")
+        })?;
+    let dockerfile = text(&build["dockerfilePath"]).unwrap_or_else(|| "Dockerfile".into());
+    if !workspace_files::is_safe(&dockerfile.trim_start_matches("./").replace("./", "")) {
+        return Err(format!("has a Dockerfile at '{dockerfile}', outside of its build context."));
+    }
+    Ok(EnvironmentDocument::Build { at, dockerfile: dockerfile.trim_start_matches("./").to_owned() })
 }
 
 fn as_folder(mut blob: BlobPath) -> BlobPath {

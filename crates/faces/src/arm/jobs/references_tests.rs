@@ -1,8 +1,9 @@
 //! Ids in, places and problems out.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
-use neap_core::documents::JobDocument;
+use neap_core::documents::{EnvironmentDocument, JobDocument};
 use neap_core::{Code, Refusal};
 use serde_json::{Value, json};
 
@@ -10,6 +11,7 @@ use super::{Environment, Shelf, code, environment};
 use crate::arm::jobs::data::Datastores;
 use crate::arm::paths::sample_workspace;
 use crate::elsewhere::DataRules;
+use crate::environments::{EnvironmentRules, MappedEnvironment};
 
 /// A shelf of (kind, name, version) → properties.
 #[derive(Default)]
@@ -49,6 +51,23 @@ impl Shelf for Fake {
     fn rules(&self) -> &DataRules {
         &self.rules
     }
+
+    fn environments(&self) -> &EnvironmentRules {
+        static RULES: LazyLock<EnvironmentRules> = LazyLock::new(|| EnvironmentRules {
+            map: vec![MappedEnvironment {
+                pattern: "mapped-*".into(),
+                image: None,
+                packages: Some("six".into()),
+            }],
+            archives: vec!["/srv/images".into()],
+            ..EnvironmentRules::default()
+        });
+        &RULES
+    }
+
+    fn containers_only(&self, cluster: &str) -> Result<bool, Refusal> {
+        Ok(cluster == "strict")
+    }
 }
 
 fn shelf() -> Fake {
@@ -56,6 +75,21 @@ fn shelf() -> Fake {
         ("code", "c", "1", json!({"codeUri": "https://h:1/neapst1/snapshot-x/src"})),
         ("code", "alien", "1", json!({"codeUri": "https://h:1/neapst9/snapshot-x/src"})),
         ("environment", "e", "2", json!({"image": "python:3.11", "condaFile": "deps"})),
+        ("environment", "conda", "1", json!({"condaFile": "deps"})),
+        ("environment", "good-archive", "1", json!({"image": "file:/srv/images/a.tar"})),
+        ("environment", "archive", "1", json!({"image": "file:/etc/a.tar"})),
+        (
+            "environment",
+            "build",
+            "1",
+            json!({"build": {"contextUri": "https://h:1/azureml-blobstore/LocalUpload/c/", "dockerfilePath": "./sub/Dockerfile"}}),
+        ),
+        (
+            "environment",
+            "alien-build",
+            "1",
+            json!({"build": {"contextUri": "https://h:1/neapst9/x/c/", "dockerfilePath": "../Dockerfile"}}),
+        ),
     ])
 }
 
@@ -84,12 +118,14 @@ fn environments_registered_and_curated() {
         (environment, problems)
     };
     let (found, problems) = read("azureml:e:2");
-    assert_eq!(
-        found,
-        Environment { image: Some("python:3.11".into()), packages: Some("deps".into()), notes: vec![] }
-    );
+    let image = |packages: Option<&str>| EnvironmentDocument::Image {
+        image: "python:3.11".into(),
+        packages: packages.map(Into::into),
+    };
+    assert_eq!(found, Environment { definition: image(Some("deps")), notes: vec![] });
     assert_eq!(problems, []);
-    assert_eq!(read("e@latest").0.image.as_deref(), Some("python:3.11"));
+    assert_eq!(read("e@latest").0.definition, image(Some("deps")));
+    assert_eq!(read("conda:1").0.definition, EnvironmentDocument::Packages { packages: "deps".into() });
     for curated in [
         "azureml:AzureML-sklearn-0.24-ubuntu18.04-py37-cpu@latest",
         "AzureML-x:3",
@@ -97,11 +133,30 @@ fn environments_registered_and_curated() {
     ] {
         let (found, problems) = read(curated);
         assert_eq!(
-            (found.image.as_deref(), found.notes.len(), problems.len()),
-            (Some(curated), 1, 0),
+            (found.definition, found.notes.len(), problems.len()),
+            (EnvironmentDocument::Nothing, 1, 0),
             "{curated}"
         );
     }
     assert_eq!(read("azureml:nope:1").1[0].code, Code::EnvironmentNotFound);
     assert_eq!(read("e").1.len(), 1);
+}
+
+#[test]
+fn environments_by_the_table_by_archive_and_by_build_context() {
+    let workspace = sample_workspace();
+    let read = |id: &str| {
+        let mut problems = Vec::new();
+        let environment = environment(&shelf(), &workspace, id, &mut problems).unwrap();
+        (environment.definition, problems)
+    };
+    let (found, problems) = read("azureml://registries/r/environments/mapped-one/versions/3");
+    assert_eq!((found, problems.len()), (EnvironmentDocument::Packages { packages: "six".into() }, 0));
+    assert_eq!(read("good-archive:1").1, []);
+    assert!(read("archive:1").1[0].message.contains("environments.archives"));
+    let (found, problems) = read("build:1");
+    assert_eq!(problems, []);
+    let EnvironmentDocument::Build { at, dockerfile } = found else { panic!("{found:?}") };
+    assert_eq!((at.path.as_str(), dockerfile.as_str()), ("LocalUpload/c/", "sub/Dockerfile"));
+    assert_eq!(read("alien-build:1").1[0].code, Code::EnvironmentNotFound);
 }

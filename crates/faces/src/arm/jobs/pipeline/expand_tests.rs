@@ -1,3 +1,5 @@
+use std::sync::LazyLock;
+
 use neap_core::documents::JobDocument;
 use serde_json::json;
 
@@ -5,6 +7,7 @@ use super::*;
 use crate::arm::jobs::data::Datastores;
 use crate::arm::paths::sample_workspace;
 use crate::elsewhere::DataRules;
+use crate::environments::EnvironmentRules;
 
 /// Components by name, version 1.
 struct Components(Value, DataRules);
@@ -25,6 +28,15 @@ impl Shelf for Components {
 
     fn rules(&self) -> &DataRules {
         &self.1
+    }
+
+    fn environments(&self) -> &EnvironmentRules {
+        static NONE: LazyLock<EnvironmentRules> = LazyLock::new(EnvironmentRules::default);
+        &NONE
+    }
+
+    fn containers_only(&self, _: &str) -> Result<bool, Refusal> {
+        Ok(false)
     }
 }
 

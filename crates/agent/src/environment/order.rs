@@ -1,0 +1,80 @@
+//! The words between an agent and the process that drives the engine for it: files in the attempt's folder.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// What is to be done. It may hold the job's secrets, so the file is private.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub socket: PathBuf,
+    pub step: Step,
+    /// Where the answer goes.
+    pub answer: PathBuf,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Step {
+    Image(ImageOrder),
+    Run(Box<RunOrder>),
+}
+
+/// How an image comes to be there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ImageOrder {
+    Pull { image: String },
+    Load { archive: PathBuf, tag: String },
+    Build { context: PathBuf, dockerfile: String, tag: String },
+}
+
+/// A container, from its image to its limits.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct RunOrder {
+    pub image: String,
+    pub name: String,
+    pub command: String,
+    pub env: Vec<(String, String)>,
+    pub cwd: PathBuf,
+    /// Folder outside, place inside, whether it is for reading only.
+    pub mounts: Vec<(PathBuf, PathBuf, bool)>,
+    /// `uid:gid`
+    pub user: Option<String>,
+    pub labels: Vec<(String, String)>,
+    pub cpus_milli: u32,
+    pub memory_mb: u64,
+    pub processes: u32,
+    pub gpus: u32,
+    pub shm_bytes: Option<u64>,
+    /// Name, soft, hard.
+    pub ulimits: Vec<(String, i64, i64)>,
+    /// Where the first process is written down.
+    pub process: PathBuf,
+    /// `NAME=value` that the first process must carry: by it is known that the engine's processes are this machine's.
+    pub mark: String,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer {
+    /// The image is there.
+    Image {
+        id: String,
+    },
+    /// It cannot be had: neither present nor to be pulled.
+    Absent {
+        message: String,
+    },
+    /// Building or loading it failed, or the container could not be started.
+    Failed {
+        message: String,
+    },
+    Ended {
+        code: i64,
+        out_of_memory: bool,
+    },
+    /// The engine stopped answering.
+    Lost {
+        message: String,
+    },
+}

@@ -43,10 +43,19 @@ def body(server, cluster, command, trigger, **job):
     return {"properties": {"trigger": trigger, "action": {"actionType": "CreateJob", "jobDefinition": definition}}}
 
 
-def soon(**more):
-    """A recurrence that fires in a second, and then not for a long time."""
-    start = datetime.now(timezone.utc) + timedelta(seconds=1)
-    return {"triggerType": "Recurrence", "frequency": "Hour", "interval": 5, "startTime": start.strftime("%Y-%m-%dT%H:%M:%S"), **more}
+def soon():
+    """A recurrence that fires in a few seconds, and then not for hours."""
+    start = datetime.now(timezone.utc) + timedelta(seconds=5)
+    return {"triggerType": "Recurrence", "frequency": "Hour", "interval": 5, "startTime": start.strftime("%Y-%m-%dT%H:%M:%S")}
+
+
+def at_once():
+    """Without a start it begins when it is put in place."""
+    return {"triggerType": "Recurrence", "frequency": "Day", "interval": 1, "schedule": {"hours": [], "minutes": []}}
+
+
+def name_at(schedule, trigger):
+    return f"{schedule}-{trigger['startTime'].replace('-', '').replace(':', '')}Z"
 
 
 def jobs_of(server, schedule):
@@ -152,22 +161,20 @@ def test_everything_wrong_is_refused_at_once(schedules, server, cpu):
 
 def test_it_fires_when_its_time_has_come(server, cpu, schedules):
     name = unique("soon")
-    asked = body(server, cpu, "echo fired", soon())
-    start = asked["properties"]["trigger"]["startTime"]
-    server.put(f"{server.ws()}/schedules/{name}", asked)
+    trigger = soon()
+    server.put(f"{server.ws()}/schedules/{name}", body(server, cpu, "echo fired", trigger))
     job = wait_until(lambda: neap(server, name)["lastJob"], "the schedule has fired")
-    assert job == f"{name}-{start.replace('-', '').replace(':', '')}Z"
+    assert job == name_at(name, trigger)
     server.wait_job(job, "Completed")
     after = neap(server, name)
     assert (after["dueTime"], len(after["firings"]), after["firings"][0]["forced"]) == (None, 1, False)
-    expected = datetime.fromisoformat(start).replace(tzinfo=timezone.utc) + timedelta(hours=5)
+    expected = datetime.fromisoformat(trigger["startTime"]).replace(tzinfo=timezone.utc) + timedelta(hours=5)
     assert datetime.fromisoformat(after["nextTime"]) == expected
 
 
 def test_a_recurrence_without_a_start_fires_at_once(server, cpu, schedules):
     name = unique("now")
-    trigger = {"triggerType": "Recurrence", "frequency": "Day", "interval": 1, "schedule": {"hours": [], "minutes": []}}
-    server.put(f"{server.ws()}/schedules/{name}", body(server, cpu, "echo fired", trigger))
+    server.put(f"{server.ws()}/schedules/{name}", body(server, cpu, "echo fired", at_once()))
     job = wait_until(lambda: neap(server, name)["lastJob"], "the schedule has fired")
     # What changes nothing about the trigger does not fire it again.
     server.http("PATCH", f"{server.ws()}/schedules/{name}", {"properties": {"description": "kept"}})
@@ -175,21 +182,29 @@ def test_a_recurrence_without_a_start_fires_at_once(server, cpu, schedules):
     assert jobs_of(server, name) == [job]
 
 
-def test_a_refused_job_is_told_and_the_schedule_goes_on(server, schedules):
+def test_a_refused_job_is_told_and_the_schedule_goes_on(server, cpu, schedules):
+    """Somebody else's job has the name that this firing's would have."""
+    name, trigger = unique("refused"), soon()
+    other = server.submit(cpu, "true", name=name_at(name, trigger))
+    server.put(f"{server.ws()}/schedules/{name}", body(server, cpu, "echo", trigger))
+    wait_until(lambda: neap(server, name)["firings"], "the schedule has fired")
+    told = neap(server, name)
+    assert (told["lastJob"], told["dueTime"]) == (None, None) and other in told["lastProblem"]
+    assert datetime.fromisoformat(told["nextTime"]) > datetime.now(timezone.utc)
+
+
+def test_without_its_cluster_it_is_refused_and_can_be_switched_off(server, schedules):
     gone, name = unique("gone"), unique("goes")
     server.make_cluster(gone)
     server.put(f"{server.ws()}/schedules/{name}", body(server, gone, "echo", {"triggerType": "Cron", "expression": "0 0 1 1 *"}))
     server.drop_cluster(gone)
     with pytest.raises(HttpResponseError) as refused:
         schedules.trigger(name)
-    assert gone in str(refused.value)
-    # Also when nobody asks: the time comes, the job is refused, and there is a next time.
+    assert gone in str(refused.value) and gone in neap(server, name)["lastProblem"]
     off = server.http("PATCH", f"{server.ws()}/schedules/{name}", {"properties": {"isEnabled": False}})
     assert off.status_code == 200, off.text
-    told = neap(server, name)
-    assert gone in told["lastProblem"] and told["lastJob"] is None
     on = server.http("PATCH", f"{server.ws()}/schedules/{name}", {"properties": {"isEnabled": True}})
-    assert on.status_code == 400, "its cluster is still gone"
+    assert on.status_code == 400 and gone in on.text
 
 
 # --- through crashes ----------------------------------------------------------------------------------------------
@@ -202,7 +217,7 @@ def test_a_crash_between_due_and_recorded_makes_one_job(own_server, tmp_path, po
     server.up(env={"NEAP_CRASH_AT": point, "NEAP_CRASH_MARK": str(flag)})
     server.make_cluster("cpu", 0, 1)
     name = unique("once")
-    server.put(f"{server.ws()}/schedules/{name}", body(server, "cpu", "echo once", soon()))
+    server.put(f"{server.ws()}/schedules/{name}", body(server, "cpu", "echo once", at_once()))
     wait_until(flag.exists, "the server has died at the point")
     wait_until(lambda: server.up(check=False).returncode == 0, "the server is back", 60, 0.5)
     job = wait_until(lambda: neap(server, name)["lastJob"], "the schedule has fired")

@@ -73,6 +73,8 @@ pub(crate) async fn patch(
     let schedule = find(app, workspace, name)?;
     let kept: ScheduleDocument = app.document(&schedule.document)?;
     let mut asked = kept.asked.as_object().cloned().unwrap_or_default();
+    // As it was understood: the job that it refers to may be gone.
+    asked.insert("action".into(), action_of(&kept));
     for (key, value) in ask.json()?["properties"].as_object().into_iter().flatten() {
         asked.insert(key.clone(), value.clone());
     }
@@ -179,19 +181,12 @@ fn submitted(job: &str) -> Response {
 
 fn answer(app: &App, workspace: &Workspace, schedule: &Schedule) -> Result<Value, Refusal> {
     let document: ScheduleDocument = app.document(&schedule.document)?;
+    let action = action_of(&document);
     let mut properties = match document.asked {
         Value::Object(map) => map,
         _ => Map::new(),
     };
-    let mut job = document.job["properties"].clone();
-    if !job["inputs"].is_object() {
-        job["inputs"] = json!({});
-    }
-    let source = &properties.get("action").unwrap_or(&Value::Null)["jobDefinition"]["sourceJobId"];
-    if source.is_string() {
-        job["sourceJobId"] = source.clone();
-    }
-    properties.insert("action".into(), json!({"actionType": "CreateJob", "jobDefinition": job}));
+    properties.insert("action".into(), action);
     properties.insert("isEnabled".into(), json!(schedule.enabled));
     properties.insert("provisioningState".into(), json!("Succeeded"));
     properties.insert("neap".into(), facts(schedule));
@@ -202,6 +197,19 @@ fn answer(app: &App, workspace: &Workspace, schedule: &Schedule) -> Result<Value
         "properties": properties,
         "systemData": system_data(&schedule.owner, schedule.created, schedule.modified),
     }))
+}
+
+/// With the whole definition of its jobs, also where it only referred to one.
+fn action_of(document: &ScheduleDocument) -> Value {
+    let mut job = document.job["properties"].clone();
+    if !job["inputs"].is_object() {
+        job["inputs"] = json!({});
+    }
+    let source = &document.asked["action"]["jobDefinition"]["sourceJobId"];
+    if source.is_string() {
+        job["sourceJobId"] = source.clone();
+    }
+    json!({"actionType": "CreateJob", "jobDefinition": job})
 }
 
 /// When it fires, and what became of the last firings.

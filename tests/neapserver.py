@@ -123,8 +123,8 @@ class Server:
     def json(self, *args, **kwargs):
         return json.loads(self.cli(*args, "-o", "json", **kwargs).stdout)
 
-    def up(self, check=True, extra=()):
-        done = self.cli("up", "--data", self.home, "--listen", f"127.0.0.1:{self.port}", "--detach", *extra, check=check, timeout=60)
+    def up(self, check=True, extra=(), env=None):
+        done = self.cli("up", "--data", self.home, "--listen", f"127.0.0.1:{self.port}", "--detach", *extra, check=check, timeout=60, env=env)
         if done.returncode == 0:
             self.vars = {k: str(v) for k, v in json.loads(self.cli("env", "--format", "json").stdout).items()}
             self.bearer = None

@@ -3,6 +3,7 @@
 //! An event about something that is not there changes nothing; the invariants would tell.
 
 mod families;
+mod schedules;
 
 pub use families::family_timer;
 
@@ -153,6 +154,10 @@ pub fn apply(state: &mut State, at: Millis, event: &Event) {
         Event::FamilyOpened(e) => families::opened(state, at, e),
         Event::FamilyClosing(e) => families::closing(state, e),
         Event::JobReleased(e) => families::released(state, at, e),
+        Event::SchedulePut(e) => schedules::put(state, at, e),
+        Event::ScheduleDue(e) => schedules::due(state, e),
+        Event::ScheduleTriggered(e) => schedules::triggered(state, e),
+        Event::ScheduleDeleted(e) => schedules::deleted(state, e),
         // Only ended jobs are deleted; their names stay used.
         Event::JobUpdated(_) | Event::JobDeleted(_) => {}
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::family::FamilyKind;
-use crate::ids::{AttemptId, ClusterId, DocHash, JobId, NodeId, WorkspaceId};
+use crate::ids::{AttemptId, ClusterId, DocHash, JobId, NodeId, ScheduleId, WorkspaceId};
 use crate::job::{AttemptFacts, Exit, Need, Outcome};
 use crate::problem::Problem;
 use crate::settings::Settings;
@@ -75,6 +75,13 @@ pub enum Command {
     /// `ended`: the caller has seen in the tables that the job is final.
     DeleteJob {
         job: JobId,
+    },
+
+    PutSchedule(PutSchedule),
+    /// What became of a schedule's time, or of somebody's wish.
+    RecordFiring(RecordFiring),
+    DeleteSchedule {
+        schedule: ScheduleId,
     },
 
     /// From a provider or an agent.
@@ -182,6 +189,33 @@ pub enum NewMemberKind {
         /// An earlier job did the same work: this one is complete at once.
         reused: bool,
     },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct PutSchedule {
+    pub workspace: WorkspaceId,
+    pub name: Arc<str>,
+    pub owner: Arc<str>,
+    pub enabled: bool,
+    /// When it fires next, by the calendar.
+    pub next: Option<Millis>,
+    pub document: DocHash,
+    /// What the face already found wrong while reading.
+    pub problems: Vec<Problem>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecordFiring {
+    pub schedule: ScheduleId,
+    /// The time that it was for.
+    pub at: Millis,
+    /// Somebody asked for it.
+    pub forced: bool,
+    /// The definition that was fired and that `next` was worked out of.
+    pub document: DocHash,
+    pub job: Option<Arc<str>>,
+    pub problem: Option<Arc<str>>,
+    pub next: Option<Millis>,
 }
 
 /// News of what became of an effect, or of the world by itself.

@@ -315,3 +315,14 @@ pub struct AssetDocument {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sealed_secret: Option<String>,
 }
+
+/// A schedule's definition.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ScheduleDocument {
+    /// `properties` as answered, less what the state has.
+    pub asked: Value,
+    /// The body of its jobs, before times and names are filled in.
+    pub job: Value,
+    /// When its trigger was put in place: where one without a start begins.
+    pub placed_ms: u64,
+}

@@ -51,7 +51,11 @@ impl Draft {
             | Event::AssetDeleted(_)
             | Event::DocumentErased(_)
             | Event::JobUpdated(_)
-            | Event::JobDeleted(_) => {}
+            | Event::JobDeleted(_)
+            | Event::SchedulePut(_)
+            | Event::ScheduleDue(_)
+            | Event::ScheduleTriggered(_)
+            | Event::ScheduleDeleted(_) => {}
             Event::WorkspaceCreated(e) => self.workspace(e.id),
             Event::WorkspaceUpdated(e) => self.workspace(e.id),
             Event::WorkspaceDeleteRequested(e) => self.workspace(e.id),

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Cut, Scale, Shape};
 use crate::family::FamilyKind;
-use crate::ids::{ClusterId, DocHash, JobId, NodeId, WorkspaceId};
+use crate::ids::{ClusterId, DocHash, JobId, NodeId, ScheduleId, WorkspaceId};
 use crate::job::{AttemptFacts, Exit, Need, Outcome, Phase, StopReason};
 use crate::settings::Settings;
 use crate::units::{Capacity, Millis};
@@ -235,6 +235,33 @@ events! {
         outcome: Outcome,
     }
     "job.deleted" v 1 JobDeleted { id: JobId, }
+    /// `next` is the calendar's answer for this definition.
+    "schedule.put" v 1 SchedulePut {
+        id: ScheduleId,
+        workspace: WorkspaceId,
+        name: Arc<str>,
+        owner: Arc<str>,
+        enabled: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<Millis>,
+        document: DocHash,
+    }
+    /// Its time has come. It stays due until what became of it is on record.
+    "schedule.due" v 1 ScheduleDue { id: ScheduleId, at: Millis, }
+    /// The job for this time was submitted, or the problem says why not.
+    "schedule.triggered" v 1 ScheduleTriggered {
+        id: ScheduleId,
+        at: Millis,
+        /// Somebody asked for it: what is due, and when it fires next, stay.
+        forced: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        job: Option<Arc<str>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        problem: Option<Arc<str>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<Millis>,
+    }
+    "schedule.deleted" v 1 ScheduleDeleted { id: ScheduleId, }
     /// A document's body was erased; its hash stays in the chain.
     "document.erased" v 1 DocumentErased { document: DocHash, }
 }

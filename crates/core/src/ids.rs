@@ -31,6 +31,7 @@ dense_id!(
     /// On the Azure face a node is called `n-{id}`.
     NodeId
 );
+dense_id!(ScheduleId);
 dense_id!(
     /// Ascends with submission, so it is also the order of submission.
     JobId

@@ -45,6 +45,7 @@ pub fn check_unplanned(state: &State) -> Vec<Violation> {
     j2_one_attempt_at_a_time(state, &mut out);
     n1_every_node_is_known(state, &mut out);
     n3_leases_end(state, &mut out);
+    s1_schedules_are_whole(state, &mut out);
     l1_nothing_is_stuck(state, &mut out);
     out
 }
@@ -285,6 +286,35 @@ pub fn n3_leases_end(state: &State, out: &mut Vec<Violation>) {
     }
 }
 
+/// S1: a schedule is found by its name, a due one is known as due, and what is switched off neither waits nor is due.
+pub fn s1_schedules_are_whole(state: &State, out: &mut Vec<Violation>) {
+    for schedule in state.schedules.values() {
+        let id = schedule.id;
+        if state.schedule(schedule.workspace, &schedule.name).map(|found| found.id) != Some(id) {
+            broken(out, "S1", format!("the name '{}' does not lead to schedule {id}", schedule.name));
+        }
+        if !state.workspaces.contains_key(&schedule.workspace) {
+            broken(
+                out,
+                "S1",
+                format!("schedule {id} is in workspace {}, which is not there", schedule.workspace),
+            );
+        }
+        if schedule.due.is_some() != state.schedules_due.contains(&id) {
+            broken(out, "S1", format!("schedule {id} is due {:?} and not known so", schedule.due));
+        }
+        if !schedule.enabled && (schedule.due.is_some() || schedule.next.is_some()) {
+            broken(out, "S1", format!("schedule {id} is switched off and would fire"));
+        }
+    }
+    if state.schedule_names.len() != state.schedules.len() {
+        broken(out, "S1", "a name leads to a schedule that is not there".into());
+    }
+    for id in state.schedules_due.iter().filter(|id| !state.schedules.contains_key(*id)) {
+        broken(out, "S1", format!("schedule {id} is due and not there"));
+    }
+}
+
 /// L1: everything that passes has a timer that says when, timers lead somewhere, and every wait has a reason.
 pub fn l1_nothing_is_stuck(state: &State, out: &mut Vec<Violation>) {
     let mut wanted = BTreeSet::new();
@@ -305,6 +335,9 @@ pub fn l1_nothing_is_stuck(state: &State, out: &mut Vec<Violation>) {
     }
     for cluster in state.clusters.values() {
         wanted.extend(cluster.boot.retry_at.map(|at| (at, Timer::Cluster(cluster.id))));
+    }
+    for schedule in state.schedules.values() {
+        wanted.extend(schedule.timer().map(|at| (at, Timer::Schedule(schedule.id))));
     }
     wanted.extend(state.draining.map(|at| (at, Timer::Draining)));
     let kept: BTreeSet<_> = state.timers.iter().copied().collect();

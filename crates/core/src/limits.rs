@@ -19,6 +19,10 @@ pub const QUEUE_LENGTH_MAX: usize = 2_000_000;
 /// Members of one family at a time, and how deep families lie within families.
 pub const FAMILY_MEMBERS_MAX: usize = 10_000;
 pub const FAMILY_DEPTH_MAX: usize = 16;
+/// Schedules of one workspace, the characters of a name (jobs are called after it), and the firings that are kept.
+pub const SCHEDULES_PER_WORKSPACE_MAX: usize = 1_000;
+pub const SCHEDULE_NAME_CHARS_MAX: usize = 200;
+pub const SCHEDULE_FIRINGS_KEPT: usize = 10;
 /// Lost attempts after which a job is failed instead of tried again.
 pub const ATTEMPTS_LOST_MAX: u32 = 10;
 /// Attempts that may fail to be prepared for reasons of the system before the job fails.

@@ -89,6 +89,19 @@ pub fn check_job_name(name: &str) -> Option<Problem> {
     })
 }
 
+/// A schedule's name: as a job's, and short enough that its jobs can be called after it.
+pub fn check_schedule_name(name: &str) -> Option<Problem> {
+    let length = name.chars().count();
+    if length <= limits::SCHEDULE_NAME_CHARS_MAX && check_job_name(name).is_none() {
+        return None;
+    }
+    let message = format!(
+        "The schedule name '{name}' is not valid: 1 to {} letters, digits, '-' and '_', starting with a letter or digit.",
+        limits::SCHEDULE_NAME_CHARS_MAX
+    );
+    Some(Problem::new(Code::InvalidResourceName, message).at("name"))
+}
+
 /// `West US` and `westus` are one place.
 pub fn canonical_location(text: &str) -> String {
     text.chars().filter(|c| !c.is_whitespace()).flat_map(char::to_lowercase).collect()

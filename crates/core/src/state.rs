@@ -7,14 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::Cluster;
 use crate::family::{Family, Wait};
-use crate::ids::{ClusterId, DocHash, JobId, NameFingerprint, NodeId, WorkspaceId};
+use crate::ids::{ClusterId, DocHash, JobId, NameFingerprint, NodeId, ScheduleId, WorkspaceId};
 use crate::job::Job;
 use crate::node::Node;
+use crate::schedule::Schedule;
 use crate::settings::Settings;
 use crate::units::{Capacity, Millis};
 
 /// Raised when the shape of [`State`] changes: older snapshots are then passed over and the log replayed.
-pub const STATE_VERSION: u32 = 2;
+pub const STATE_VERSION: u32 = 3;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
@@ -42,6 +43,11 @@ pub struct State {
     pub awaited: OrdMap<JobId, OrdSet<JobId>>,
     /// Every job name ever used, also by finished and deleted jobs.
     pub job_names: OrdMap<(WorkspaceId, NameFingerprint), JobId>,
+    pub schedules: OrdMap<ScheduleId, Arc<Schedule>>,
+    /// (workspace, lower-case name).
+    pub schedule_names: OrdMap<(WorkspaceId, Arc<str>), ScheduleId>,
+    /// Those whose time has come, and whose job is not on record yet.
+    pub schedules_due: OrdSet<ScheduleId>,
     /// Everything with a deadline, in the order it comes due.
     pub timers: OrdSet<(Millis, Timer)>,
     /// Clusters whose target was cut by the provider's limits: dirty again when a node goes.
@@ -58,11 +64,18 @@ pub struct NextIds {
     pub cluster: ClusterId,
     pub node: NodeId,
     pub job: JobId,
+    pub schedule: ScheduleId,
 }
 
 impl Default for NextIds {
     fn default() -> Self {
-        Self { workspace: WorkspaceId(1), cluster: ClusterId(1), node: NodeId(1), job: JobId(1) }
+        Self {
+            workspace: WorkspaceId(1),
+            cluster: ClusterId(1),
+            node: NodeId(1),
+            job: JobId(1),
+            schedule: ScheduleId(1),
+        }
     }
 }
 
@@ -74,6 +87,8 @@ pub enum Timer {
     Job(JobId),
     /// When nodes may be tried again.
     Cluster(ClusterId),
+    /// When a schedule fires next.
+    Schedule(ScheduleId),
     Draining,
 }
 
@@ -142,6 +157,15 @@ impl State {
 
     pub fn clusters_of(&self, workspace: WorkspaceId) -> impl Iterator<Item = &Arc<Cluster>> {
         self.clusters.values().filter(move |c| c.workspace == workspace)
+    }
+
+    /// A workspace's schedule by name, without regard to case.
+    pub fn schedule(&self, workspace: WorkspaceId, name: &str) -> Option<&Arc<Schedule>> {
+        self.schedules.get(self.schedule_names.get(&(workspace, name.to_lowercase().into()))?)
+    }
+
+    pub fn schedules_of(&self, workspace: WorkspaceId) -> impl Iterator<Item = &Arc<Schedule>> {
+        self.schedules.values().filter(move |schedule| schedule.workspace == workspace)
     }
 
     pub fn job_named(&self, workspace: WorkspaceId, name: &str) -> Option<JobId> {

@@ -35,6 +35,12 @@ pub const POINTS: &[(&str, &str, &str)] = &[
     ("server", "dead-agent-fenced-before-report", "an agent died and was fenced; the log does not know"),
     ("server", "log-begun-before-append", "the index names a new attempt; the log has none of its bytes"),
     ("server", "log-appended-before-acknowledgement", "bytes of a log are stored; the agent does not know"),
+    ("server", "schedule-due-before-submit", "a schedule's time has come; its job is not submitted"),
+    (
+        "server",
+        "schedule-submitted-before-record",
+        "a schedule's job is submitted; the schedule is still due",
+    ),
     ("agent", "joined-before-certificate-kept", "the server gave a certificate; the node does not have it"),
     ("agent", "order-heard-before-launch", "an attempt was ordered; nothing of it exists"),
     ("agent", "attempt-started-before-report", "the command runs; the server does not know"),

@@ -1,9 +1,11 @@
-//! Drives the families that the core does not: sweeps; and removes clusters that serverless jobs left. It wakes when something changed, looks at each, and says by
+//! Drives what the core does not: sweeps, and schedules whose time has come; and removes clusters that serverless jobs
+//! left. It wakes when something changed, looks at each, and says by
 //! ordinary commands what is to start, to stop, or to end.
 //!
 //! It keeps nothing that must outlive it. What has been decided is in the log as trials; after a crash the same look at
 //! the same trials goes on where the last one stopped.
 
+mod schedule;
 mod sweep;
 
 use std::collections::BTreeMap;
@@ -49,12 +51,16 @@ pub async fn run(app: App) {
                 tracing::warn!(job = %family.name, %refusal, "a job made of jobs cannot go on now; it is tried again");
             }
         }
+        let mut waits = !driven.is_empty();
+        for id in &state.schedules_due {
+            waits |= !schedule::fire(&app, *id).await;
+        }
         let tidied = tidy_serverless(&app, &conductor()).await.unwrap_or(true);
         let alarm = async {
-            match (driven.is_empty(), tidied) {
-                (false, _) => tokio::time::sleep(LOOK_EVERY).await,
-                (true, true) => tokio::time::sleep(TIDY_EVERY).await,
-                (true, false) => std::future::pending().await,
+            match (waits, tidied) {
+                (true, _) => tokio::time::sleep(LOOK_EVERY).await,
+                (false, true) => tokio::time::sleep(TIDY_EVERY).await,
+                (false, false) => std::future::pending().await,
             }
         };
         tokio::select! {

@@ -37,6 +37,7 @@ pub(crate) fn named_by(event: &Event) -> [Option<DocHash>; 2] {
         Event::JobSubmitted(e) => [Some(e.document), Some(e.meta)],
         Event::FamilyOpened(e) => [Some(e.document), Some(e.meta)],
         Event::JobUpdated(e) => [Some(e.meta), None],
+        Event::SchedulePut(e) => [Some(e.document), None],
         Event::DocumentErased(e) => [Some(e.document), None],
         Event::ServerStarted(_)
         | Event::ServerDraining(_)
@@ -67,6 +68,9 @@ pub(crate) fn named_by(event: &Event) -> [Option<DocHash>; 2] {
         | Event::JobRequeued(_)
         | Event::JobCancelRequested(_)
         | Event::JobEnded(_)
+        | Event::ScheduleDue(_)
+        | Event::ScheduleTriggered(_)
+        | Event::ScheduleDeleted(_)
         | Event::JobDeleted(_) => [None, None],
     }
 }

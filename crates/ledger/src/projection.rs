@@ -57,6 +57,10 @@ pub(crate) fn project(tables: &Connection, seq: u64, at: Millis, event: &Event) 
         | Event::NodeSilent(_)
         | Event::NodeHeard(_)
         | Event::FamilyClosing(_)
+        | Event::SchedulePut(_)
+        | Event::ScheduleDue(_)
+        | Event::ScheduleTriggered(_)
+        | Event::ScheduleDeleted(_)
         | Event::RankReported(_)
         | Event::AttemptStopRequested(_) => Ok(()),
         // Its rows stay as history under an id that is never used again.

@@ -6,6 +6,7 @@ mod jobs;
 mod places;
 mod ranks;
 mod reports;
+mod schedules;
 mod shape;
 
 pub use clusters::{DEFAULT_IDLE_MS, DEFAULT_MAX, DEFAULT_MIN, DEFAULT_SIZE};
@@ -50,6 +51,10 @@ pub fn decide(state: &State, command: Command, now: Millis) -> Result<Vec<Event>
         Command::UpdateJob { job, meta, archived } => jobs::update(state, job, meta, archived),
         Command::CancelJob { job, reason } => jobs::cancel(state, job, reason, now),
         Command::DeleteJob { job } => jobs::delete(state, job),
+
+        Command::PutSchedule(put) => schedules::put(state, put, now),
+        Command::RecordFiring(firing) => schedules::record(state, firing, now),
+        Command::DeleteSchedule { schedule } => schedules::delete(state, schedule),
 
         Command::Report(report) => reports::report(state, report, now),
         Command::ReportOutputs { report, assets } => {

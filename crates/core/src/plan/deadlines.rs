@@ -2,8 +2,8 @@
 
 use crate::decide::{boot_failed, stop_deadline};
 use crate::draft::Draft;
-use crate::event::{AttemptStopRequested, JobCancelRequested, NodeLeaving};
-use crate::ids::{JobId, NodeId};
+use crate::event::{AttemptStopRequested, JobCancelRequested, NodeLeaving, ScheduleDue};
+use crate::ids::{JobId, NodeId, ScheduleId};
 use crate::job::StopReason;
 use crate::node::NodeState;
 use crate::plan::Dirty;
@@ -26,6 +26,7 @@ pub fn expire(draft: &mut Draft, dirty: &mut Dirty, now: Millis) {
             Timer::Cluster(id) => {
                 dirty.clusters.insert(id);
             }
+            Timer::Schedule(id) => schedule_due(draft, id, now),
             Timer::Draining => stop_everything(draft, now),
         }
     }
@@ -101,6 +102,12 @@ fn job_due(draft: &mut Draft, id: JobId, now: Millis) {
             draft.emit(now, NodeLeaving { id, deadline, reason });
         }
     }
+}
+
+/// One firing for whatever stretch was missed; the calendar goes on from now.
+fn schedule_due(draft: &mut Draft, id: ScheduleId, now: Millis) {
+    let Some(at) = draft.state.schedules.get(&id).and_then(|schedule| schedule.timer()) else { return };
+    draft.emit(now, ScheduleDue { id, at });
 }
 
 /// The drain's patience is over.

@@ -6,7 +6,8 @@ use crate::cluster::ClusterPhase;
 use crate::decide::cancel_events;
 use crate::draft::Draft;
 use crate::event::{
-    ClusterDeleteRequested, ClusterDeleted, ClusterTarget, JobCancelRequested, NodeLeaving, WorkspaceDeleted,
+    ClusterDeleteRequested, ClusterDeleted, ClusterTarget, JobCancelRequested, NodeLeaving, ScheduleDeleted,
+    WorkspaceDeleted,
 };
 use crate::ids::{ClusterId, NodeId, WorkspaceId};
 use crate::node::NodeState;
@@ -69,9 +70,13 @@ fn leave_unused(draft: &mut Draft, id: ClusterId, reason: &Arc<str>, now: Millis
     }
 }
 
-/// A workspace that is being deleted: its families of jobs and its clusters go first.
+/// A workspace that is being deleted: its schedules, its families of jobs and its clusters go first.
 pub fn workspace(draft: &mut Draft, id: WorkspaceId, now: Millis) {
     let Some(workspace) = draft.state.workspaces.get(&id).filter(|w| w.deleting).cloned() else { return };
+    let schedules: Vec<_> = draft.state.schedules_of(id).map(|schedule| schedule.id).collect();
+    for schedule in schedules {
+        draft.emit(now, ScheduleDeleted { id: schedule });
+    }
     let families: Vec<_> = draft
         .state
         .families

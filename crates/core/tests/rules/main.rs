@@ -13,4 +13,5 @@ mod records;
 mod reports;
 mod retiring;
 mod scaling;
+mod schedules;
 mod world;

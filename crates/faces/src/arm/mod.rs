@@ -13,6 +13,7 @@ mod jobs;
 mod lro;
 mod metadata;
 pub(crate) mod paths;
+pub(crate) mod schedules;
 mod sizes;
 mod subscriptions;
 mod unsupported;
@@ -171,6 +172,13 @@ async fn in_workspace(
         ("PUT", ["datastores", d]) => datastores::put(app, ask, workspace, d).await,
         ("DELETE", ["datastores", d]) => datastores::delete(app, ask, workspace, d).await,
         ("POST", ["datastores", d, "listsecrets"]) => datastores::list_secrets(app, ask, workspace, d),
+
+        ("GET", ["schedules"]) => schedules::list(app, ask, workspace),
+        ("GET", ["schedules", s]) => schedules::get(app, workspace, s),
+        ("PUT", ["schedules", s]) => schedules::put(app, ask, workspace, s).await,
+        ("PATCH", ["schedules", s]) => schedules::patch(app, ask, workspace, s).await,
+        ("DELETE", ["schedules", s]) => schedules::delete(app, ask, workspace, s).await,
+        ("POST", ["schedules", s, "trigger"]) => schedules::trigger(app, ask, workspace, s).await,
 
         ("POST", [action]) => Err(workspaces::refused_action(action)),
         (_, [kind, ..]) => Err(unsupported::refuse(kind).unwrap_or_else(|| errors::no_such_path(ask))),

@@ -14,7 +14,6 @@ const SENTENCES: &[(&str, &str)] = &[
         "Serverless endpoints are not part of Neap, which runs jobs; serve a model with your own web service.",
     ),
     ("batchendpoints", "Batch endpoints are not supported yet; submit the scoring script as a command job."),
-    ("schedules", "Schedules are not supported yet; submit jobs from cron or your CI."),
     (
         "components",
         "Components are not supported yet; submit a command job with the component's command, code and environment.",

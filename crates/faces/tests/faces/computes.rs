@@ -145,7 +145,6 @@ async fn what_neap_does_not_have_says_what_to_use() {
         ("POST", ws("computes/abc/start"), Value::Null),
         ("POST", ws("computes/abc/stop"), Value::Null),
         ("PUT", ws("onlineEndpoints/e"), json!({})),
-        ("PUT", ws("schedules/e"), json!({})),
         ("POST", ws("listKeys"), Value::Null),
     ] {
         let refused = world.call(method, &path, Some(body)).await.expect(400);

@@ -9,6 +9,7 @@ mod list;
 mod need;
 mod pipeline;
 mod ports;
+mod prepare;
 mod presence;
 mod read;
 mod references;
@@ -29,6 +30,7 @@ use crate::{reply, workspace_files};
 
 pub(crate) use answer_of::{answer, output_uri};
 pub(crate) use list::list;
+pub(crate) use prepare::{Prepared, prepare};
 pub(crate) use serverless::tidy as tidy_serverless;
 pub(crate) use write::{edit, put, submit_trial};
 

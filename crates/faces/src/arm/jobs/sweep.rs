@@ -7,7 +7,7 @@ use neap_core::documents::{JobDocument, JobMeta};
 use neap_core::family::FamilyKind;
 use neap_core::state::Workspace;
 use neap_core::{Command, Problem, Refusal};
-use neap_ledger::JobRow;
+use neap_ledger::{Document, JobRow};
 use neap_sweep::{Params, Sweep};
 use serde_json::{Map, Value, json};
 
@@ -25,6 +25,18 @@ pub(super) async fn submit(
     name: &str,
     body: &Value,
 ) -> Result<JobRow, Refusal> {
+    let (command, documents) = prepare(app, &ask.caller.actor, workspace, name, body)?;
+    app.submit(&ask.caller, command, documents).await?;
+    find(app, workspace, name)
+}
+
+pub(super) fn prepare(
+    app: &App,
+    owner: &str,
+    workspace: &Workspace,
+    name: &str,
+    body: &Value,
+) -> Result<(Command, Vec<Document>), Refusal> {
     let mut problems = Vec::new();
     let document = read_sweep(app, name, body, workspace, &LedgerShelf { app, workspace }, &mut problems)?;
     let (meta, _) = read_meta(body, JobMeta::default(), &mut problems);
@@ -37,14 +49,9 @@ pub(super) async fn submit(
         document: document.hash,
         meta: meta.hash,
     };
-    let submit = SubmitFamily {
-        workspace: workspace.id,
-        owner: ask.caller.actor.as_str().into(),
-        members: vec![member],
-        problems,
-    };
-    app.submit(&ask.caller, Command::SubmitFamily(submit), vec![document, meta]).await?;
-    find(app, workspace, name)
+    let submit =
+        SubmitFamily { workspace: workspace.id, owner: owner.into(), members: vec![member], problems };
+    Ok((Command::SubmitFamily(submit), vec![document, meta]))
 }
 
 /// What is kept of a sweep. Its trial is read once as if it ran, so that nothing is found out only then.

@@ -11,7 +11,7 @@ use neap_ledger::JobRow;
 use serde_json::{Map, Value};
 
 use super::references::LedgerShelf;
-use super::{answer, compare, find, presence, read, serverless};
+use super::{Prepared, answer, compare, find, presence, read, serverless};
 use crate::app::{self, App, unreadable};
 use crate::ask::Ask;
 use crate::fields::{Fields, check_tags};
@@ -70,6 +70,19 @@ async fn submit(
     name: &str,
     body: &Value,
 ) -> Result<JobRow, Refusal> {
+    let prepared = prepare(app, &ask.caller.actor, workspace, name, body).await?;
+    let meta = prepared.documents.last().map(|meta| meta.hash);
+    prepared.submit(app, &ask.caller, workspace).await?;
+    meta.map_or_else(|| find(app, workspace, name), |meta| row_of(app, workspace, name, meta))
+}
+
+pub(super) async fn prepare(
+    app: &App,
+    owner: &str,
+    workspace: &Workspace,
+    name: &str,
+    body: &Value,
+) -> Result<Prepared, Refusal> {
     let asked = read::read(name, body, workspace, &LedgerShelf { app, workspace })?;
     let mut problems = asked.problems;
     problems.extend(presence::missing(app, &asked.document).await?);
@@ -79,15 +92,13 @@ async fn submit(
         problems.extend(neap_core::names::check_job_name(name));
         return Err(Refusal { problems });
     }
-    if let Some(wanted) = asked.serverless.as_ref().filter(|_| problems.is_empty()) {
-        serverless::ensure(app, &ask.caller, workspace, wanted).await?;
-    }
+    let serverless = asked.serverless.filter(|_| problems.is_empty()).into_iter().collect();
     let (document, meta) = (app::document(&asked.document)?, app::document(&meta)?);
     let command = Command::SubmitJob(SubmitJob {
         workspace: workspace.id,
         name: name.into(),
         cluster: asked.cluster.into(),
-        owner: ask.caller.actor.as_str().into(),
+        owner: owner.into(),
         priority: asked.priority,
         need: asked.need,
         nodes: asked.nodes,
@@ -97,9 +108,7 @@ async fn submit(
         meta: meta.hash,
         problems,
     });
-    let meta_hash = meta.hash;
-    app.submit(&ask.caller, command, vec![document, meta]).await?;
-    row_of(app, workspace, name, meta_hash)
+    Ok(Prepared { command, documents: vec![document, meta], serverless })
 }
 
 /// A trial of a sweep, under a name that says which. One that is there already is not submitted again.

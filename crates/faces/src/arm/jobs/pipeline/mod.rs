@@ -31,7 +31,7 @@ pub(super) async fn submit(
     name: &str,
     body: &Value,
 ) -> Result<JobRow, Refusal> {
-    let Whole { submit, documents, serverless } = read_whole(app, ask, workspace, name, body)?;
+    let Whole { submit, documents, serverless } = read_whole(app, &ask.caller.actor, workspace, name, body)?;
     if submit.problems.is_empty() {
         for wanted in &serverless {
             serverless::ensure(app, &ask.caller, workspace, wanted).await?;
@@ -42,17 +42,17 @@ pub(super) async fn submit(
 }
 
 /// A pipeline as one command, with what it needs.
-struct Whole {
-    submit: SubmitFamily,
-    documents: Vec<Document>,
+pub(super) struct Whole {
+    pub submit: SubmitFamily,
+    pub documents: Vec<Document>,
     /// Clusters that Neap makes for it.
-    serverless: BTreeSet<Serverless>,
+    pub serverless: BTreeSet<Serverless>,
 }
 
 /// The whole pipeline as one command, or everything that is wrong with it.
-fn read_whole(
+pub(super) fn read_whole(
     app: &App,
-    ask: &Ask,
+    owner: &str,
     workspace: &Workspace,
     name: &str,
     body: &Value,
@@ -96,8 +96,7 @@ fn read_whole(
         // There is no cluster to hold the step against; the rest of what is wrong is said now.
         return Err(Refusal { problems });
     }
-    let submit =
-        SubmitFamily { workspace: workspace.id, owner: ask.caller.actor.as_str().into(), members, problems };
+    let submit = SubmitFamily { workspace: workspace.id, owner: owner.into(), members, problems };
     Ok(Whole { submit, documents: distinct(documents), serverless })
 }
 

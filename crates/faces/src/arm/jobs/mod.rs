@@ -6,6 +6,7 @@ mod data;
 mod distribution;
 mod list;
 mod need;
+mod parallel;
 mod pipeline;
 mod ports;
 mod presence;
@@ -28,6 +29,7 @@ use crate::{reply, workspace_files};
 
 pub(crate) use answer_of::{answer, output_uri};
 pub(crate) use list::list;
+pub(crate) use parallel::submit_worker;
 pub(crate) use serverless::tidy as tidy_serverless;
 pub(crate) use write::{edit, put, submit_trial};
 

@@ -1,6 +1,5 @@
 //! Drives the families that the core does not: sweeps and parallel jobs; and removes clusters that serverless jobs left.
-//! It wakes when something changed, looks at each, and says by
-//! ordinary commands what is to start, to stop, or to end.
+//! It wakes when something changed, looks at each, and says by ordinary commands what is to start, to stop, or to end.
 //!
 //! It keeps nothing that must outlive it. What has been decided is in the log as trials; after a crash the same look at
 //! the same trials goes on where the last one stopped.

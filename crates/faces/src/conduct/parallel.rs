@@ -81,9 +81,10 @@ pub(super) async fn drive(app: &App, family: &Family, document: &JobDocument) ->
             .await;
         }
     }
-    let look = look(app, family, files_with_attempt(document, &settings)).await?;
+    let files_matter = files_with_attempt(document, &settings);
+    let look = look(app, family, files_matter).await?;
     if let Some(fault) = look.fault {
-        return close(app, family, failed(Class::UserCode, fault)).await;
+        return close(app, family, failed(Class::UserCode, in_one_line(&fault))).await;
     }
     match verdict(&look.counts, &settings) {
         Verdict::Over(why) => {
@@ -99,7 +100,10 @@ pub(super) async fn drive(app: &App, family: &Family, document: &JobDocument) ->
             };
             return close(app, family, failed(Class::UserCode, format!("{why}{told}"))).await;
         }
-        Verdict::Done if workers.iter().all(is_over_or_never_began) && workers.iter().any(is_completed) => {
+        Verdict::Done
+            if workers.iter().all(|worker| is_not_awaited(worker, files_matter))
+                && workers.iter().any(is_completed) =>
+        {
             store_rows(app, family, document, &settings).await?;
             return close(app, family, Outcome::completed()).await;
         }
@@ -126,9 +130,10 @@ fn is_completed(worker: &JobRow) -> bool {
     worker.status == Status::Completed
 }
 
-/// A worker that waits for a node when all is done is not waited for.
-fn is_over_or_never_began(worker: &JobRow) -> bool {
-    is_completed(worker) || matches!(worker.status, Status::Queued | Status::NotStarted)
+/// A worker that waits for a node when all is done is not waited for; unless it may have begun and left its files behind.
+fn is_not_awaited(worker: &JobRow, files_matter: bool) -> bool {
+    let waits = matches!(worker.status, Status::Queued | Status::NotStarted);
+    is_completed(worker) || (waits && !files_matter)
 }
 
 struct Look {
@@ -195,6 +200,15 @@ async fn store_rows(
 #[allow(clippy::needless_pass_by_value, reason = "it is what `map_err` hands over")]
 fn interrupted(error: tokio::task::JoinError) -> Refusal {
     internal(format!("A look at mini-batches did not come to an end: {error}."))
+}
+
+/// What a worker says of the whole: its first words and, of a traceback, what was raised.
+fn in_one_line(fault: &str) -> String {
+    let first = fault.trim().lines().next().unwrap_or("").trim();
+    match last_line(fault) {
+        last if last == first => first.to_owned(),
+        last => format!("{first} {last}"),
+    }
 }
 
 /// Of a traceback: what was raised.

@@ -13,6 +13,7 @@ use neap_storage::BlobAddress;
 use serde_json::{Map, Value, json};
 
 use super::references::{LedgerShelf, Shelf};
+use super::serverless::{self, Serverless};
 use super::write::read_meta;
 use super::{compare, read};
 use crate::app::{self, App};
@@ -77,6 +78,7 @@ pub(super) fn read_parallel(
         problems.push(Problem::new(Code::NotSupported, message).at(format!("properties.outputs.{name}")));
     }
     if !read.cluster.is_empty()
+        && read.serverless.is_none()
         && app.state().cluster(workspace.id, &read.cluster).is_none_or(|cluster| cluster.is_deleting())
     {
         let message = format!(
@@ -211,8 +213,12 @@ pub(crate) async fn submit_worker(
     let name = format!("{}_worker_{number}", family.name);
     let body = worker_body(asked, settings, Some(number));
     let mut read = read::read(&name, &body, workspace, &LedgerShelf { app, workspace })?;
-    read.document.preamble.extend(settings.notes.iter().map(|note| format!("[neap] {note}")));
+    read.document.preamble.extend(settings.notes.iter().cloned());
     let (meta, _) = read_meta(&body, JobMeta::default(), &mut read.problems);
+    if let Some(wanted) = read.serverless.as_ref().filter(|_| read.problems.is_empty()) {
+        let wanted = Serverless { nodes: settings.instances.max(wanted.nodes), ..wanted.clone() };
+        serverless::ensure(app, &crate::conduct::conductor(), workspace, &wanted).await?;
+    }
     let (document, meta) = (app::document(&read.document)?, app::document(&meta)?);
     let command = Command::SubmitJob(SubmitJob {
         workspace: workspace.id,

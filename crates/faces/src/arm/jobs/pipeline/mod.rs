@@ -140,8 +140,14 @@ impl Reading<'_> {
             }
             StepKind::Job { body, .. } if body["properties"]["jobType"] == "Parallel" => {
                 let mut found = Vec::new();
-                let document =
-                    parallel::read_parallel(self.app, &step.name, body, self.workspace, self.shelf, &mut found)?;
+                let document = parallel::read_parallel(
+                    self.app,
+                    &step.name,
+                    body,
+                    self.workspace,
+                    self.shelf,
+                    &mut found,
+                )?;
                 self.problems.extend(found.into_iter().map(|problem| within(problem, &step.place)));
                 Ok((document, NewMemberKind::Family { kind: FamilyKind::Driven, timeout_ms: None }))
             }

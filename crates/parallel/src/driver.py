@@ -21,6 +21,8 @@ from urllib.parse import urlsplit
 
 ERROR_CHARACTERS = 4000
 RESULT_BYTES_MAX = 16 * 1024 * 1024
+# What one request carries, beyond its last result.
+SENT_BYTES_MAX = 16 * 1024 * 1024
 ASK_AGAIN_S_MAX = 2.0
 log = logging.getLogger("neap.parallel")
 
@@ -310,8 +312,11 @@ class Node:
         for thread in self.threads:
             thread.start()
         while True:
+            finished, size = [], 0
             with self.lock:
-                finished, self.finished = self.finished, []
+                while self.finished and size < SENT_BYTES_MAX:
+                    finished.append(self.finished.pop(0))
+                    size += len(finished[-1].get("done", {}).get("rows", ""))
             self.holding -= {one["number"] for one in finished}
             body = {"finished": finished, "holding": sorted(self.holding), "want": self.count - len(self.holding)}
             answer = self.server.ask("next", body)

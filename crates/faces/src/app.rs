@@ -8,6 +8,7 @@ use neap_control::Handle;
 use neap_core::{Code, Command, DocHash, Event, Millis, Refusal, State};
 use neap_identity::{Issuer, RunTokens, Vault};
 use neap_ledger::Document;
+use neap_parallel::Batches;
 use neap_storage::Store;
 use neap_tracking::Tracking;
 use serde::Serialize;
@@ -59,6 +60,8 @@ pub struct App {
     pub vault: Arc<Vault>,
     /// What runs tell of themselves.
     pub tracking: Arc<Tracking>,
+    /// Mini-batches of parallel jobs.
+    pub batches: Arc<Batches>,
     /// Checks what jobs show to the tracking endpoint.
     pub run_tokens: Arc<RunTokens>,
     /// Demanded by the token endpoint.

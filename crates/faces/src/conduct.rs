@@ -1,10 +1,11 @@
-//! Drives what the core does not: sweeps, and schedules whose time has come; and removes clusters that serverless jobs
-//! left. It wakes when something changed, looks at each, and says by
-//! ordinary commands what is to start, to stop, or to end.
+//! Drives what the core does not: sweeps, parallel jobs, and schedules whose time has come; and removes clusters that
+//! serverless jobs left. It wakes when something changed, looks at each, and says by ordinary commands what is to start,
+//! to stop, or to end.
 //!
 //! It keeps nothing that must outlive it. What has been decided is in the log as trials; after a crash the same look at
 //! the same trials goes on where the last one stopped.
 
+mod parallel;
 mod schedule;
 mod sweep;
 
@@ -36,6 +37,7 @@ pub async fn run(app: App) {
     let mut changes = app.control.changes();
     let mut metrics = app.tracking.changes();
     let mut seen: BTreeMap<JobId, sweep::Memory> = BTreeMap::new();
+    let mut kept = parallel::kept(&app).await;
     loop {
         let state = app.state();
         let driven: Vec<_> = state
@@ -46,6 +48,10 @@ pub async fn run(app: App) {
             .cloned()
             .collect();
         seen.retain(|id, _| driven.iter().any(|family| family.id == *id));
+        parallel::forget_ended(&app, &state, &mut kept).await;
+        kept.extend(
+            driven.iter().map(|family| family.id.0).filter(|id| !kept.contains(id)).collect::<Vec<_>>(),
+        );
         for family in &driven {
             if let Err(refusal) = drive(&app, family, seen.entry(family.id).or_default()).await {
                 tracing::warn!(job = %family.name, %refusal, "a job made of jobs cannot go on now; it is tried again");
@@ -80,6 +86,7 @@ async fn drive(app: &App, family: &Family, memory: &mut sweep::Memory) -> Result
         Some(kind) if kind.eq_ignore_ascii_case("Sweep") => {
             sweep::drive(app, family, &document, memory).await
         }
+        Some(kind) if kind.eq_ignore_ascii_case("Parallel") => parallel::drive(app, family, &document).await,
         // Nothing else is submitted as a driven family.
         _ => Ok(()),
     }

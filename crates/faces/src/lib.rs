@@ -19,6 +19,7 @@ mod limits;
 mod metrics;
 mod mlflow;
 pub mod neap;
+mod parallel;
 mod reply;
 mod routes;
 mod story;

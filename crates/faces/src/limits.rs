@@ -2,6 +2,10 @@
 
 /// Bytes of one request body on the control plane (blob uploads have their own).
 pub const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// The same for what workers of a parallel job say: lists of files, rows of results.
+pub const PARALLEL_BODY_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// How soon a worker that has nothing to do asks again.
+pub const PARALLEL_ASK_AGAIN_MS: u64 = 300;
 /// Verified bearer tokens remembered until they expire.
 pub const VERIFIED_TOKENS_MAX: usize = 4_096;
 /// (caller, run) pairs remembered for the first look at an ended run.

@@ -18,7 +18,7 @@ use tracing::Instrument;
 use crate::app::App;
 use crate::ask::{self, Ask, Caller, Query};
 use crate::metrics::http::{self, HttpMetrics};
-use crate::{arm, audience, history, limits, metrics, mlflow, neap, reply};
+use crate::{arm, audience, history, limits, metrics, mlflow, neap, parallel, reply};
 
 struct Entrance {
     app: App,
@@ -108,6 +108,8 @@ enum Face {
     Neap,
     Metrics,
     Mlflow,
+    /// Workers of parallel jobs.
+    Parallel,
     /// Tokens and blobs.
     Others,
 }
@@ -117,6 +119,7 @@ impl Face {
         let mut words = path.split('/').filter(|part| !part.is_empty()).map(str::to_ascii_lowercase);
         let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         match (first.as_str(), second.as_str()) {
+            ("neap", "v1") if words.next().as_deref() == Some("parallel") => Self::Parallel,
             ("subscriptions" | "providers" | "tenants", _) | ("metadata", "endpoints") => Self::Arm,
             ("discovery", "") | ("history" | "data", "v1.0") => Self::History,
             ("neap", "v1" | "logs") => Self::Neap,
@@ -130,7 +133,7 @@ impl Face {
     const fn prefix(self) -> usize {
         match self {
             Self::History | Self::Neap => 2,
-            Self::Arm | Self::Metrics | Self::Mlflow | Self::Others => 0,
+            Self::Arm | Self::Metrics | Self::Mlflow | Self::Parallel | Self::Others => 0,
         }
     }
 }
@@ -146,6 +149,9 @@ async fn route(entrance: &Entrance, request: Request) -> Response {
     let app = &entrance.app;
     if face == Face::Mlflow {
         return mlflow::answer(app, &entrance.others, request).await;
+    }
+    if face == Face::Parallel {
+        return parallel::answer(app, request).await;
     }
     let (parts, body) = request.into_parts();
     if face == Face::Metrics {
@@ -184,7 +190,7 @@ async fn route(entrance: &Entrance, request: Request) -> Response {
         Face::Arm => arm::answer(app, &ask).await,
         Face::History => history::answer(app, &ask).await,
         Face::Neap => neap::answer(app, &ask).await,
-        Face::Metrics | Face::Mlflow | Face::Others => Err(arm::errors::no_such_path(&ask)),
+        Face::Metrics | Face::Mlflow | Face::Parallel | Face::Others => Err(arm::errors::no_such_path(&ask)),
     };
     answered.unwrap_or_else(|refusal| arm::errors::refuse(&refusal))
 }
@@ -212,6 +218,7 @@ mod tests {
             ("/data/v1.0/subscriptions/s", Face::History),
             ("/data/other", Face::Others),
             ("/neap/v1/status", Face::Neap),
+            ("/neap/v1/parallel/next", Face::Parallel),
             ("/neap/logs/neapst1/3", Face::Neap),
             ("/neapst1.blob.core.windows.net/azureml/x", Face::Others),
             ("/msi/token", Face::Others),

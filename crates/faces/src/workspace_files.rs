@@ -224,6 +224,40 @@ pub(crate) fn remove_artifacts(
     }
 }
 
+/// Puts a blob that is made piece by piece, whole or not at all.
+pub(crate) async fn put_pieces(
+    app: &App,
+    at: BlobPath,
+    make: impl FnOnce(&mut dyn FnMut(&[u8]) -> neap_storage::Result<()>) -> Result<(), Refusal> + Send + 'static,
+) -> Result<(), Refusal> {
+    let store = Arc::clone(&app.store);
+    let work = move || {
+        let address = BlobAddress::new(&at.account, &at.container, &at.path).map_err(storage)?;
+        let mut upload = store.begin_upload().map_err(storage)?;
+        make(&mut |piece| upload.write(piece))?;
+        store.put(&address, upload, Headers::default(), &Condition::default()).map(drop).map_err(storage)
+    };
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(e) => Err(internal(format!("A storage call did not come to an end: {e}."))),
+    }
+}
+
+/// Puts a blob that never changes, unless it is there.
+pub(crate) async fn put_if_absent(app: &App, at: BlobPath, bytes: &'static [u8]) -> Result<(), Refusal> {
+    in_store(app, move |store| {
+        let address = BlobAddress::new(&at.account, &at.container, &at.path)?;
+        match store.properties(&address) {
+            Ok(_) => Ok(()),
+            Err(neap_storage::Error::BlobNotFound(_)) => {
+                store.put_bytes(&address, bytes, Headers::default(), &Condition::default()).map(drop)
+            }
+            Err(error) => Err(error),
+        }
+    })
+    .await
+}
+
 /// Copies a blob, or every blob of a folder, to another place of the store. Doing it again changes nothing.
 pub(crate) async fn copy(app: &App, from: BlobPath, to: BlobPath) -> Result<(), Refusal> {
     in_store(app, move |store| {

@@ -89,6 +89,11 @@ impl DataFolder {
         self.root.join("tracking")
     }
 
+    /// Mini-batches of parallel jobs that have not ended.
+    pub fn parallel(&self) -> PathBuf {
+        self.root.join("parallel")
+    }
+
     pub fn joblogs(&self) -> PathBuf {
         self.root.join("joblogs")
     }

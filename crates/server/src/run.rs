@@ -13,6 +13,7 @@ use neap_core::{Capacity, Command};
 use neap_faces::{App, Observability, ServerFacts};
 use neap_identity::{Authority, IdentitySecret, Issuer, JoinTokens, RunTokens, UsedNonces, Vault};
 use neap_ledger::Document;
+use neap_parallel::Batches;
 use neap_providers::{LocalProvider, LocalSettings, News, Provider, SimulatedProvider};
 use neap_storage::Store;
 use neap_storage::joblog::JobLogs;
@@ -69,6 +70,8 @@ pub enum ServerError {
     Storage(#[from] neap_storage::Error),
     #[error("metrics of runs: {0}")]
     Tracking(#[from] neap_tracking::Error),
+    #[error(transparent)]
+    Parallel(#[from] neap_parallel::Error),
     #[error("cannot listen on {address}: {source}")]
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("the default workspace cannot be made: {0}")]
@@ -136,6 +139,7 @@ impl Server<'_> {
         let keys = self.keys(&host)?;
         let store = Arc::new(Store::open(&self.folder.blobs())?);
         let tracking = Arc::new(Tracking::open(&self.folder.tracking())?);
+        let batches = Arc::new(Batches::open(&self.folder.parallel())?);
         let (news_sender, news) = mpsc::unbounded_channel();
         let provider = self.provider(self.local(&installation, &host, address.port()), news_sender)?;
         let parts = ControlParts {
@@ -183,6 +187,7 @@ impl Server<'_> {
             issuer: keys.issuer,
             vault: keys.vault,
             tracking: tracking.clone(),
+            batches,
             run_tokens: keys.runs,
             secret: keys.secret,
             base_url: url.clone(),

@@ -28,7 +28,9 @@ use serde_json::{Value, json};
 use crate::app::App;
 use crate::ask::Ask;
 
-pub(crate) use jobs::{edit as job_edit, find as find_job, output_uri, submit_trial, tidy_serverless};
+pub(crate) use jobs::{
+    edit as job_edit, find as find_job, output_uri, submit_trial, submit_worker, tidy_serverless,
+};
 
 const ML: &str = "microsoft.machinelearningservices";
 

@@ -117,6 +117,7 @@ impl World {
             store,
             sas: Arc::new(sas),
             issuer,
+            batches: Arc::new(neap_parallel::Batches::open(&root.join("parallel")).unwrap()),
             tracking: Arc::new(neap_tracking::Tracking::open(&root.join("tracking")).unwrap()),
             run_tokens: Arc::new(neap_identity::RunTokens::open(&identity.join("run.key")).unwrap()),
             vault: Arc::new(Vault::open(&identity.join("vault.key")).unwrap()),

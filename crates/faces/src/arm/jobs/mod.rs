@@ -7,6 +7,7 @@ mod data;
 mod distribution;
 mod list;
 mod need;
+mod parallel;
 mod pipeline;
 mod ports;
 mod prepare;
@@ -30,6 +31,7 @@ use crate::{reply, workspace_files};
 
 pub(crate) use answer_of::{answer, output_uri};
 pub(crate) use list::list;
+pub(crate) use parallel::submit_worker;
 pub(crate) use prepare::{Prepared, prepare};
 pub(crate) use serverless::tidy as tidy_serverless;
 pub(crate) use write::{edit, put, submit_trial};

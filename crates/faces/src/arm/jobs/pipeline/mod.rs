@@ -11,14 +11,14 @@ use neap_core::command::{NewMember, NewMemberKind, SubmitFamily};
 use neap_core::documents::{BlobPath, JobDocument, JobMeta};
 use neap_core::family::FamilyKind;
 use neap_core::state::Workspace;
-use neap_core::{Code, Command, Problem, Refusal};
+use neap_core::{Command, Problem, Refusal};
 use neap_ledger::{Document, JobRow};
 use serde_json::{Map, Value, json};
 
 use super::references::LedgerShelf;
 use super::serverless::{self, Serverless};
 use super::write::read_meta;
-use super::{compare, find, output_uri, ports, presence, read, sweep};
+use super::{compare, find, output_uri, parallel, ports, presence, read, sweep};
 use crate::app::{self, App, unreadable};
 use crate::ask::Ask;
 use crate::durations;
@@ -138,12 +138,17 @@ impl Reading<'_> {
                 Ok((document, NewMemberKind::Family { kind: FamilyKind::Driven, timeout_ms: None }))
             }
             StepKind::Job { body, .. } if body["properties"]["jobType"] == "Parallel" => {
-                let sentence = "Parallel steps are not supported yet; split the input and use command steps.";
-                self.problems.push(within(Problem::new(Code::NotSupported, sentence), &step.place));
-                Ok((
-                    JobDocument::default(),
-                    NewMemberKind::Family { kind: FamilyKind::Driven, timeout_ms: None },
-                ))
+                let mut found = Vec::new();
+                let document = parallel::read_parallel(
+                    self.app,
+                    &step.name,
+                    body,
+                    self.workspace,
+                    self.shelf,
+                    &mut found,
+                )?;
+                self.problems.extend(found.into_iter().map(|problem| within(problem, &step.place)));
+                Ok((document, NewMemberKind::Family { kind: FamilyKind::Driven, timeout_ms: None }))
             }
             StepKind::Job { body, work, reused, .. } => {
                 let asked = read::read(&step.name, body, self.workspace, self.shelf)?;

@@ -1,0 +1,5 @@
+"""An entry script without run()."""
+
+
+def init():
+    pass

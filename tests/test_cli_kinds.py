@@ -26,7 +26,7 @@ def pipeline(work_cluster, mark, write, tmp_path):
     """Two steps with code, the second a component's file, bound to each other and to the pipeline's ends."""
     code = tmp_path / "src"
     code.mkdir()
-    (code / "say.py").write_text("import pathlib, sys\nprint('said', sys.argv[1])\npathlib.Path(sys.argv[2], 'x.txt').write_text(sys.argv[1])\n")
+    (code / "say.py").write_text("import pathlib, sys\nprint('said', sys.argv[1])\npathlib.Path(sys.argv[2], 'x.txt').write_text(sys.argv[1] + chr(10))\n")
     write("second.yml", {
         "type": "command", "name": "second", "inputs": {"before": {"type": "uri_folder"}, "word": {"type": "string", "default": "end"}},
         "outputs": {"after": {"type": "uri_folder"}}, "environment": PYTHON,
@@ -60,7 +60,7 @@ def test_a_job_is_submitted_again_under_a_new_name(server, pipeline):
     server.wait_job(first, "Completed", seconds=120)
     server.cli("job", "create", "--from", first, "-n", again, "--set", "inputs.word=twice")
     server.wait_job(again, "Completed", seconds=120)
-    kept, sent = server.job(first)["properties"], server.job(again)["properties"]
+    kept, sent = server.job(first), server.job(again)
     assert sent["inputs"]["word"]["value"] == "twice" and kept["inputs"]["word"]["value"] == "hello"
     for step in ("first", "second"):
         assert sent["jobs"][step]["componentId"] == kept["jobs"][step]["componentId"], "the same work, by the same id"

@@ -13,11 +13,7 @@ const SENTENCES: &[(&str, &str)] = &[
         "serverlessendpoints",
         "Serverless endpoints are not part of Neap, which runs jobs; serve a model with your own web service.",
     ),
-    ("batchendpoints", "Batch endpoints are not supported yet; submit the scoring script as a command job."),
-    (
-        "components",
-        "Components are not supported yet; submit a command job with the component's command, code and environment.",
-    ),
+    ("batchendpoints", "Batch endpoints are not supported yet; submit a pipeline with a parallel step."),
     ("registries", "Registries are not part of Neap; register environments and data in the workspace."),
     (
         "connections",

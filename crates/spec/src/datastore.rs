@@ -7,7 +7,21 @@ use crate::plan::Request;
 use crate::planner::{Context, Planner};
 use serde_json::{Map, Value, json};
 
-const CREDENTIALS: &[Field] = &[field("account_key", Kind::Text), field("sas_token", Kind::Text)];
+const CREDENTIALS: &[Field] = &[
+    field("account_key", Kind::Text),
+    field("sas_token", Kind::Text),
+    field("tenant_id", Kind::Text),
+    field("client_id", Kind::Text),
+    field("client_secret", Kind::Text),
+    field("authority_url", Kind::Text),
+    field("resource_url", Kind::Text),
+];
+
+const KEYS: &[Field] = &[
+    required("access_key_id", Kind::Text),
+    required("secret_access_key", Kind::Text),
+    field("session_token", Kind::Text),
+];
 
 const COMMON: &[Field] = &[
     required("name", Kind::Text),
@@ -27,6 +41,25 @@ const BLOB: &[Field] = &[
     field("credentials", Kind::Object(CREDENTIALS)),
 ];
 
+const LAKE: &[Field] = &[
+    required("account_name", Kind::Text),
+    required("filesystem", Kind::Text),
+    field("endpoint", Kind::Text),
+    field("protocol", Kind::Word(&["https", "http", "abfss"])),
+    field("credentials", Kind::Object(CREDENTIALS)),
+];
+
+/// Neap's own: `az ml` has no word for it.
+const S3: &[Field] = &[
+    required("bucket", Kind::Text),
+    field("region", Kind::Text),
+    field("endpoint", Kind::Text),
+    field("credentials", Kind::Object(KEYS)),
+];
+
+/// Neap's own as well.
+const FOLDER: &[Field] = &[required("path", Kind::Text)];
+
 /// Checks a datastore's file and plans its PUT.
 ///
 /// # Errors
@@ -35,19 +68,30 @@ pub fn datastore_request(document: &Document, context: &Context<'_>) -> Result<R
     let planner = Planner::new(context);
     let mut checker = Checker::new(document, context.folder);
     let spec = &document.value;
-    let kind = text(spec, "type").unwrap_or("azure_blob").to_lowercase();
-    if kind != "azure_blob" {
-        return Err(Error::NotSupported(format!(
-            "datastores of type {kind} are not offered; a datastore is `type: azure_blob`"
-        )));
-    }
-    checker.check_document_with(&[BLOB, COMMON]);
+    let kind = text(spec, "type").unwrap_or("azure_blob").replace('-', "_").to_lowercase();
+    let (table, wire) = match kind.as_str() {
+        "azure_blob" => (BLOB, "AzureBlob"),
+        "azure_data_lake_gen2" => (LAKE, "AzureDataLakeGen2"),
+        "s3" => (S3, "S3"),
+        "local_folder" => (FOLDER, "LocalFolder"),
+        _ => {
+            return Err(Error::NotSupported(format!(
+                "datastores of type {kind} are not offered; a datastore is azure_blob, azure_data_lake_gen2, s3 or \
+                 local_folder"
+            )));
+        }
+    };
+    checker.check_document_with(&[table, COMMON]);
     let mut properties = Map::new();
-    properties.insert("datastoreType".into(), "AzureBlob".into());
+    properties.insert("datastoreType".into(), wire.into());
     for (key, wire) in [
         ("description", "description"),
         ("account_name", "accountName"),
         ("container_name", "containerName"),
+        ("filesystem", "filesystem"),
+        ("bucket", "bucket"),
+        ("region", "region"),
+        ("path", "path"),
         ("endpoint", "endpoint"),
         ("protocol", "protocol"),
     ] {
@@ -58,26 +102,58 @@ pub fn datastore_request(document: &Document, context: &Context<'_>) -> Result<R
     for key in ["tags", "properties"] {
         properties.insert(key.into(), text_map(given(spec, key)));
     }
-    properties.insert("credentials".into(), credentials(&mut checker, spec));
+    let credentials = if wire == "S3" { keys(spec) } else { credentials(&mut checker, spec) };
+    properties.insert("credentials".into(), credentials);
     let name = text(spec, "name").unwrap_or_default().to_owned();
     planner.finish(checker.problems, name, None, json!({ "properties": properties }))
 }
 
+fn keys(spec: &Value) -> Value {
+    let Some(given_here) = given(spec, "credentials") else { return json!({"credentialsType": "None"}) };
+    let mut secrets = json!({"secretsType": "AccessKey"});
+    for (key, wire) in [
+        ("access_key_id", "accessKeyId"),
+        ("secret_access_key", "secretAccessKey"),
+        ("session_token", "sessionToken"),
+    ] {
+        if let Some(value) = given(given_here, key) {
+            secrets[wire] = value.clone();
+        }
+    }
+    json!({"credentialsType": "AccessKey", "secrets": secrets})
+}
+
 fn credentials(checker: &mut Checker<'_>, spec: &Value) -> Value {
     let Some(given_here) = given(spec, "credentials") else { return json!({"credentialsType": "None"}) };
-    match (text(given_here, "account_key"), text(given_here, "sas_token")) {
-        (Some(key), None) => {
+    let at = |key: &str| text(given_here, key);
+    match (at("account_key"), at("sas_token"), at("client_id")) {
+        (Some(key), None, None) => {
             json!({"credentialsType": "AccountKey", "secrets": {"secretsType": "AccountKey", "key": key}})
         }
-        (None, Some(token)) => {
+        (None, Some(token), None) => {
             json!({"credentialsType": "Sas", "secrets": {"secretsType": "Sas", "sasToken": token}})
         }
-        (Some(_), Some(_)) => {
-            checker.problem("credentials", "takes account_key or sas_token, not both");
+        (None, None, Some(client)) => {
+            for key in ["tenant_id", "client_secret"] {
+                if at(key).is_none() {
+                    checker.problem(&join("credentials", key), "required with client_id");
+                }
+            }
+            let mut wire = json!({"credentialsType": "ServicePrincipal", "clientId": client, "tenantId": at("tenant_id"),
+                "secrets": {"secretsType": "ServicePrincipal", "clientSecret": at("client_secret")}});
+            for (key, to) in [("authority_url", "authorityUrl"), ("resource_url", "resourceUrl")] {
+                if let Some(url) = at(key) {
+                    wire[to] = url.into();
+                }
+            }
+            wire
+        }
+        (None, None, None) => {
+            checker.problem("credentials", "needs account_key, sas_token, or client_id with its secret");
             Value::Null
         }
-        (None, None) => {
-            checker.problem(&join("credentials", "account_key"), "required, or sas_token");
+        _ => {
+            checker.problem("credentials", "takes one of account_key, sas_token and client_id, not several");
             Value::Null
         }
     }

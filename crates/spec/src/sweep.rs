@@ -1,7 +1,9 @@
 //! `type: sweep` jobs, and what a sweep step of a pipeline shares with them.
 
 use crate::expressions::check_command;
-use crate::fields::{Checker, Field, Kind, canonical, field, given, join, required, text, text_map};
+use crate::fields::{
+    Checker, Field, Kind, canonical, field, given, join, required, scalar_text, text, text_map,
+};
 use crate::planner::{Planner, is_file};
 use crate::{component, environment, inputs, job, settings};
 use serde_json::{Map, Value, json};
@@ -122,7 +124,8 @@ pub(crate) fn job(
     checker.check_document_with(&[JOB, SWEEP, job::COMMON]);
     properties.insert("jobType".into(), "Sweep".into());
     check(checker, "", spec);
-    if let Some(trial) = trial(planner, checker, spec) {
+    let (trial, defaults) = trial(planner, checker, spec);
+    if let Some(trial) = trial {
         properties.insert("trial".into(), trial);
     }
     // A sweep cannot run on the submitting machine; the server says so of any compute it does not know.
@@ -136,7 +139,11 @@ pub(crate) fn job(
         properties.insert("earlyTermination".into(), early_termination(policy));
     }
     properties.insert("limits".into(), limits(given(spec, "limits").unwrap_or(&Value::Null)));
-    properties.insert("inputs".into(), inputs::of_job(planner, checker, spec));
+    let mut ins = inputs::of_job(planner, checker, spec);
+    for (name, value) in defaults {
+        ins[name] = json!({"jobInputType": "literal", "value": scalar_text(&value)});
+    }
+    properties.insert("inputs".into(), ins);
     properties.insert("outputs".into(), inputs::outputs_of_job(checker, spec));
     // The Azure clients send the trial's resources in both places.
     let of_trial = properties.get("trial").and_then(|trial| trial.get("resources")).cloned();
@@ -200,26 +207,94 @@ pub(crate) fn check(checker: &mut Checker<'_>, place: &str, spec: &Value) {
     }
 }
 
-fn trial(planner: &mut Planner<'_>, checker: &mut Checker<'_>, spec: &Value) -> Option<Value> {
-    match given(spec, "trial")? {
-        Value::String(reference) if is_file(reference) => {
-            let (path, document) = planner.read_file(checker, "trial", reference)?;
+/// The trial, and the inputs that its component gives a value to where the sweep gives none.
+fn trial(
+    planner: &mut Planner<'_>,
+    checker: &mut Checker<'_>,
+    spec: &Value,
+) -> (Option<Value>, Map<String, Value>) {
+    match given(spec, "trial") {
+        Some(Value::String(reference)) if is_file(reference) => {
+            let Some((path, document)) = planner.read_file(checker, "trial", reference) else {
+                return (None, Map::new());
+            };
             let mut inner = Checker::of_file(&document, &path);
             inner.check_document(component::COMMAND_FILE);
-            let trial = trial_body(planner, &mut inner, "", &document.value, spec);
+            let mut trial = trial_body(planner, &mut inner, "", &document.value, spec);
             checker.problems.append(&mut inner.problems);
-            Some(trial)
+            let defaults = component_inputs(checker, spec, &document.value, &mut trial);
+            (Some(trial), defaults)
         }
-        Value::String(reference) => {
+        Some(Value::String(reference)) => {
             let message = format!(
                 "`{reference}` is not a trial that a sweep job can take: write the trial here, name a component \
                  file (./trial.yml), or make the sweep a step of a pipeline, where a registered component will do"
             );
             checker.problem("trial", message);
-            None
+            (None, Map::new())
         }
-        value => Some(trial_body(planner, checker, "trial", value, spec)),
+        Some(value) => (Some(trial_body(planner, checker, "trial", value, spec)), Map::new()),
+        None => (None, Map::new()),
     }
+}
+
+/// A component's command names its inputs; in a sweep's trial those that are searched have another name, and those
+/// that nobody gives are written out of it. Answers the component's own values for what the sweep leaves open.
+fn component_inputs(
+    checker: &mut Checker<'_>,
+    spec: &Value,
+    component: &Value,
+    trial: &mut Value,
+) -> Map<String, Value> {
+    let at = |key: &str, name: &str| given(spec, key).and_then(|all| given(all, name)).is_some();
+    let ports = given(component, "inputs").and_then(Value::as_object);
+    let mut command = text(trial, "command").unwrap_or_default().to_owned();
+    let mut defaults = Map::new();
+    for (name, port) in ports.into_iter().flatten() {
+        if at("search_space", name) {
+            command =
+                command.replace(&format!("${{{{inputs.{name}}}}}"), &format!("${{{{search_space.{name}}}}}"));
+            continue;
+        }
+        if at("inputs", name) {
+            continue;
+        }
+        if let Some(value) = given(port, "default") {
+            defaults.insert(name.clone(), value.clone());
+        } else if given(port, "optional").and_then(Value::as_bool) == Some(true) {
+            command = without_optional(&command, name);
+        } else {
+            checker.problem(
+                &join("inputs", name),
+                "the trial needs this input, and the sweep neither gives it nor searches it",
+            );
+        }
+    }
+    for key in ["inputs", "search_space"] {
+        for (name, _) in given(spec, key).and_then(Value::as_object).into_iter().flatten() {
+            if ports.is_none_or(|ports| !ports.contains_key(name)) {
+                checker.problem(&join(key, name), "the trial's component has no such input");
+            }
+        }
+    }
+    trial["command"] = command.into();
+    defaults
+}
+
+/// The command without the `$[[...]]` that names an input which is not given.
+fn without_optional(command: &str, name: &str) -> String {
+    let wanted = format!("${{{{inputs.{name}}}}}");
+    let mut out = String::with_capacity(command.len());
+    let mut rest = command;
+    while let Some((before, after)) = rest.split_once("$[[") {
+        let Some((inside, behind)) = after.split_once("]]") else { break };
+        out.push_str(before);
+        if !inside.contains(&wanted) {
+            out.push_str(&format!("$[[{inside}]]"));
+        }
+        rest = behind;
+    }
+    out + rest
 }
 
 /// `place` is where the trial stands in the checker's document; `sweep` is the job around it.
@@ -369,4 +444,17 @@ fn limits(value: &Value) -> Value {
         }
     }
     Value::Object(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_optional;
+
+    #[test]
+    fn optional_parts_go_with_their_input() {
+        let command = "run $[[--a ${{inputs.a}}]] $[[--b ${{inputs.b}}]] end";
+        assert_eq!(without_optional(command, "a"), "run  $[[--b ${{inputs.b}}]] end");
+        assert_eq!(without_optional(command, "c"), command);
+        assert_eq!(without_optional("run $[[--a", "a"), "run $[[--a");
+    }
 }

@@ -56,17 +56,21 @@ pub fn schedule(resource: &Value) -> Value {
     tail(map, resource)
 }
 
-/// Never a secret, whatever the server sends.
+/// Never a secret, whatever the server sends. Neap's own kinds are shown as what they are, and not as the container
+/// through which Azure's clients reach them.
 pub fn datastore(resource: &Value) -> Value {
-    let at = |key: &str| resource.pointer(&format!("/properties/{key}")).cloned();
+    let own = resource.pointer("/properties/neap").filter(|own| own.is_object());
+    let properties = own.or_else(|| resource.get("properties")).unwrap_or(&Value::Null);
+    let at = |key: &str| properties.get(key).cloned();
     let mut map = head(resource);
-    let kind = text(resource, "/properties/datastoreType").map(|kind| super::snake(kind).into());
+    let kind = properties.get("datastoreType").and_then(Value::as_str).map(|kind| super::snake(kind).into());
     put(&mut map, "type", kind);
     for (key, wire) in [
         ("account_name", "accountName"),
         ("container_name", "containerName"),
         ("endpoint", "endpoint"),
         ("protocol", "protocol"),
+        ("filesystem", "filesystem"),
         ("path", "path"),
         ("bucket", "bucket"),
         ("region", "region"),
@@ -74,7 +78,7 @@ pub fn datastore(resource: &Value) -> Value {
     ] {
         put(&mut map, key, at(wire));
     }
-    let credentials = text(resource, "/properties/credentials/credentialsType");
+    let credentials = properties.pointer("/credentials/credentialsType").and_then(Value::as_str);
     put(&mut map, "credentials", credentials.map(|kind| json!({"type": super::snake(kind)})));
     tail(map, resource)
 }

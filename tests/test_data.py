@@ -174,7 +174,7 @@ def upload(ml, tmp_path, name, files, kind="uri_folder"):
 # --- sources ------------------------------------------------------------------------------------------------------
 
 
-def test_every_source_that_is_near(ml, run, server, tmp_path, places):
+def test_every_source_that_is_near(ml, run, server, tmp_path):
     asset = upload(ml, tmp_path, unique("asset"), {"x.txt": "asset-x", "sub/y.txt": "asset-y"})
     first, _ = run(
         "echo out-text > ${{outputs.o}}/o.txt && mkdir -p outputs/model && echo art-text > outputs/model/m.txt", outputs={"o": Output(type="uri_folder")}
@@ -187,7 +187,6 @@ def test_every_source_that_is_near(ml, run, server, tmp_path, places):
         "latest": Input(type="uri_folder", path=f"azureml:{asset.name}@latest"),
         "output": Input(type="uri_folder", path=f"azureml://jobs/{first}/outputs/o"),
         "inside": Input(type="uri_file", path=f"azureml://jobs/{first}/outputs/artifacts/paths/outputs/model/m.txt"),
-        "file": Input(type="uri_file", path=f"file://{places}/in/file.txt"),
         "mapped": Input(type="uri_file", path=f"{MAPPED}/iris.csv"),
         "model": Input(type="custom_model", path=f"azureml://jobs/{first}/outputs/artifacts/paths/outputs/model"),
         "one": Input(type="custom_model", path=f"azureml://jobs/{first}/outputs/artifacts/paths/outputs/model/m.txt"),
@@ -195,25 +194,27 @@ def test_every_source_that_is_near(ml, run, server, tmp_path, places):
     _, log = run(show(inputs), inputs=inputs)
     for line in (
         "short: o.txt out-text", "long: o.txt out-text", "version: x.txt asset-x", "version: y.txt asset-y", "latest: x.txt asset-x",
-        "output: o.txt out-text", "inside: m.txt art-text", "file: file.txt from-file", "mapped: iris.csv mapped-iris",
+        "output: o.txt out-text", "inside: m.txt art-text", "mapped: iris.csv mapped-iris",
         "model: m.txt art-text", "one: m.txt art-text",
     ):
         assert line in log, f"{line}\n{log}"
 
 
 def test_paths_of_this_machine_and_runs(server, work_cluster, run, places):
+    """By REST: the SDK takes a path without a scheme for one of its own machine, and does not know file:."""
     first, _ = run("mkdir -p outputs && echo art > outputs/a.txt")
     name = server.submit(
         work_cluster,
-        'cat "$AZURE_ML_INPUT_plain"; cat "$AZURE_ML_INPUT_folder"/sub/b.txt; cat "$AZURE_ML_INPUT_run"/a.txt',
+        'cat "$AZURE_ML_INPUT_plain" "$AZURE_ML_INPUT_file"; cat "$AZURE_ML_INPUT_folder"/sub/b.txt; cat "$AZURE_ML_INPUT_run"/a.txt',
         inputs={
             "plain": {"jobInputType": "uri_file", "uri": f"{places}/in/file.txt"},
+            "file": {"jobInputType": "uri_file", "uri": f"file://{places}/in/folder/a.txt"},
             "folder": {"jobInputType": "uri_folder", "uri": f"{places}/in/folder"},
             "run": {"jobInputType": "custom_model", "uri": f"runs:/{first}/outputs"},
         },
     )
     server.wait_job(name, "Completed")
-    for text in ("from-file", "folder-b", "art"):
+    for text in ("from-file", "folder-a", "folder-b", "art"):
         assert text in server.log(name)
 
 

@@ -100,7 +100,9 @@ pub(crate) fn reference(text: &str, kind: &str, workspace: &Workspace) -> Option
     let here = s.eq_ignore_ascii_case(&workspace.subscription)
         && g.eq_ignore_ascii_case(&workspace.group)
         && w.eq_ignore_ascii_case(&workspace.name);
-    Some(Reference { here, name: (*name).into(), version })
+    // A client that has resolved a label leaves the prefix on the name.
+    let name = name.strip_prefix("azureml:").unwrap_or(name);
+    Some(Reference { here, name: name.into(), version })
 }
 
 #[cfg(test)]
@@ -144,6 +146,10 @@ mod tests {
             Some((false, "e", Version::Absent)),
         );
         check("azureml:e:3", Some((true, "e", Version::Exact("3".into()))));
+        check(
+            &format!("{ws}/environments/azureml:e/versions/2"),
+            Some((true, "e", Version::Exact("2".into()))),
+        );
         check("e@latest", Some((true, "e", Version::Label("latest".into()))));
         check("azureml://registries/azureml/environments/x/labels/latest", None);
         check(&format!("{ws}/codes/e/versions/2"), None);

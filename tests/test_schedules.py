@@ -4,7 +4,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from azure.ai.ml import load_schedule
+from azure.ai.ml.entities._load_functions import load_schedule
 from azure.ai.ml.constants import TimeZone
 from azure.ai.ml.entities import CronTrigger, JobSchedule, RecurrencePattern, RecurrenceTrigger
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError

@@ -20,12 +20,25 @@ pub(crate) fn expressions(text: &str) -> Result<Vec<&str>, ()> {
     Ok(found)
 }
 
+/// A command without its optional parts.
+fn required(command: &str) -> String {
+    let mut out = String::with_capacity(command.len());
+    let mut rest = command;
+    while let Some((before, after)) = rest.split_once("$[[") {
+        out.push_str(before);
+        rest = after.split_once("]]").map_or("", |(_, after)| after);
+    }
+    out + rest
+}
+
 /// What a command may name: the section, and the names declared there.
 pub(crate) type Declared<'a> = &'a [(&'a str, Option<&'a Value>)];
 
 /// Every `${{inputs.x}}` and the like of a command must name something that is declared.
 pub(crate) fn check_command(checker: &mut Checker<'_>, place: &str, command: &str, declared: Declared<'_>) {
-    let Ok(found) = expressions(command) else {
+    // What lies in `$[[...]]` is left out where it names nothing.
+    let command = required(command);
+    let Ok(found) = expressions(&command) else {
         checker.problem(place, "a `${{` has no closing `}}`");
         return;
     };

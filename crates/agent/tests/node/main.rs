@@ -79,7 +79,7 @@ async fn a_job_goes_all_the_way() {
             ("solo".into(), Output::File { at: world.folder("named/solo.txt"), keep: Keep::default() }),
         ]);
         spec.preamble = vec!["first line".into()];
-        spec.image = Some("img:1".into());
+        spec.environment = neap_protocol::Environment::Image { image: "img:1".into(), packages: None };
         let mut wire = world.welcome(60_000).await;
         let one = attempt(1);
         wire.send(&Down::Start { attempt: one, spec: Box::new(spec) }).await;
@@ -88,8 +88,8 @@ async fn a_job_goes_all_the_way() {
         let text = heard.text(one);
         assert_eq!(heard.exit(one), Some(&Exit::Success), "{text}\n{}", world.log());
         let mut lines = text.lines();
-        assert_eq!(lines.next(), Some("first line"));
         assert!(lines.next().unwrap().contains("image img:1 is not used"), "{text}");
+        assert_eq!(lines.next(), Some("first line"));
         let rest: Vec<&str> = lines.collect();
         let expect =
             ["code", "data", "logs", "main.sh", "outputs", "sub", "single", "lr 0.1 42 clever_name_1"];

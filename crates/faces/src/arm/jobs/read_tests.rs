@@ -2,7 +2,7 @@
 
 use neap_core::Capacity;
 use neap_core::cluster::Tier;
-use neap_core::documents::{InputDocument, OutputDocument};
+use neap_core::documents::{EnvironmentDocument, InputDocument, OutputDocument};
 use neap_core::job::Need;
 use neap_core::problem::Code;
 use serde_json::{Value, json};
@@ -48,7 +48,8 @@ fn what_the_sdk_sends_is_read() {
     assert_eq!((asked.cluster.as_str(), asked.priority, asked.timeout_ms), ("cpu", 3, Some(3_600_000)));
     assert_eq!(asked.need, Need::Share(Capacity { cpus_milli: 500, memory_mb: 1_024, gpus: 0 }));
     let document = asked.document;
-    assert_eq!((document.experiment.as_str(), document.image.as_deref()), ("exp1", Some("python:3.11")));
+    let image = EnvironmentDocument::Image { image: "python:3.11".into(), packages: None };
+    assert_eq!((document.experiment.as_str(), document.environment), ("exp1", image));
     assert_eq!(document.code.map(|c| (c.container, c.path)), Some(("snapshot-x".into(), "src/".into())));
     assert!(matches!(&document.inputs["d"], InputDocument::Folder { at, .. } if at.path == "a/"));
     assert!(
@@ -133,9 +134,9 @@ fn a_job_without_a_cluster_gets_one_of_its_size_and_tier() {
 fn what_has_no_effect_is_said_in_the_log() {
     let asked = check(&job(
         json!({"identity": {"identityType": "AMLToken"}, "services": {"jl": {"jobServiceType": "JupyterLab"}, "Studio": {}},
-        "resources": {"shmSize": "4g", "dockerArgs": "--x"}, "queueSettings": {"jobTier": "Spot"}, "newThing": 1,
+        "resources": {"maxInstanceCount": 4}, "queueSettings": {"jobTier": "Spot"}, "newThing": 1,
         "outputs": {"m": {"jobOutputType": "custom_model", "assetName": "best"}}}),
     ));
     assert_eq!(asked.problems, []);
-    assert_eq!(asked.document.preamble.len(), 6, "{:#?}", asked.document.preamble);
+    assert_eq!(asked.document.preamble.len(), 5, "{:#?}", asked.document.preamble);
 }

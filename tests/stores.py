@@ -30,14 +30,18 @@ class Program:
         self.log = Path(folder) / f"{Path(args[0]).name}.log"
         with self.log.open("wb") as out:
             self.process = subprocess.Popen([str(a) for a in args], env={**os.environ, **env}, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=folder)
-        wait_until(self.answers, f"{args[0]} answers on port {port}", 60, 0.2)
+        try:
+            wait_until(self.answers, f"{args[0]} answers on port {port}", 120, 0.2)
+        except BaseException:
+            self.stop()
+            raise
 
     def answers(self):
         assert self.process.poll() is None, f"it ended: {self.log.read_text(errors='replace')[-2000:]}"
         try:
-            requests.get(f"http://127.0.0.1:{self.port}/", timeout=2)
+            requests.get(f"http://127.0.0.1:{self.port}/", timeout=10)
             return True
-        except requests.ConnectionError:
+        except requests.RequestException:
             return False
 
     def stop(self):

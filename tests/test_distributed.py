@@ -186,7 +186,7 @@ def test_pytorch_two_processes_on_each_of_two_nodes(server, send):
 @needs_mpi
 @needs_mpicc
 def test_mpi_in_c(server, send):
-    line = "mpicc -o $TMPDIR/allreduce allreduce.c && $TMPDIR/allreduce"
+    line = "mpicc -o $TMPDIR/sum$RANK allreduce.c && $TMPDIR/sum$RANK"
     job = send(line, code=str(CODE), distribution={"type": "mpi", "process_count_per_instance": 2})
     server.wait_job(job, "Completed", 120)
     for rank in range(4):

@@ -20,7 +20,7 @@ fn plan_of(spec: &AttemptSpec) -> Option<Plan> {
     let ranks = spec.ranks.clone()?;
     let loopback = ranks.addresses.iter().all(|address| address.starts_with("127."));
     let distribution = spec.distribution.clone();
-    Some(Plan { ranks, distribution, run_dir: PathBuf::new(), cwd: PathBuf::new(), loopback })
+    Some(Plan { ranks, distribution, run_dir: PathBuf::new(), cwd: PathBuf::new(), loopback, apart: false })
 }
 
 /// Whether the launcher stands before the job's processes.
@@ -49,7 +49,8 @@ pub(crate) fn arrange(spec: &AttemptSpec, layout: &Layout, launch: &mut Launch) 
         return Ok(());
     }
     make_owned(&layout.dir.join("tmp").join(RUN_DIR), layout.owner())?;
-    let tmp = if launch.view.is_some() && layout.is_apart() { "/tmp".into() } else { layout.dir.join("tmp") };
+    plan.apart = launch.view.is_some() && layout.is_apart();
+    let tmp = if plan.apart { "/tmp".into() } else { layout.dir.join("tmp") };
     plan.run_dir = tmp.join(RUN_DIR);
     plan.cwd.clone_from(&launch.cwd);
     let command = std::mem::take(&mut launch.command);

@@ -154,10 +154,10 @@ async fn welcome(mut stream: TcpStream, secret: &hmac::Key) -> io::Result<(u32, 
     Ok((u32::from_be_bytes(who), sender, receiver))
 }
 
-/// A node's end of the link.
+/// A node's end of the link. What comes is read by a task of its own, so that waiting for it can be given up.
 pub(super) struct Node {
     sender: Sender,
-    receiver: Receiver,
+    heard: UnboundedReceiver<Word>,
 }
 
 impl Node {
@@ -176,8 +176,16 @@ impl Node {
             if let Ok(stream) = TcpStream::connect((plan.head(), plan.link_port())).await {
                 let introduced =
                     timeout(Duration::from_millis(INTRODUCTION_MS_MAX), introduce(stream, plan, who));
-                if let Ok(Ok((sender, receiver))) = introduced.await {
-                    return Ok(Self { sender, receiver });
+                if let Ok(Ok((sender, mut receiver))) = introduced.await {
+                    let (say, heard) = unbounded_channel();
+                    tokio::task::spawn_local(async move {
+                        while let Ok(word) = receiver.hear().await {
+                            if say.send(word).is_err() {
+                                return;
+                            }
+                        }
+                    });
+                    return Ok(Self { sender, heard });
                 }
             }
             sleep(Duration::from_millis(DIAL_AGAIN_MS)).await;
@@ -189,11 +197,11 @@ impl Node {
     }
 
     pub(super) async fn hear(&mut self) -> io::Result<Word> {
-        match self.receiver.hear().await {
-            Ok(word) => Ok(word),
-            Err(e) => {
+        match self.heard.recv().await {
+            Some(word) => Ok(word),
+            None => {
                 patience().await;
-                Err(io::Error::other(format!("the link to the head was lost: {e}")))
+                Err(io::Error::other("the link to the head was lost"))
             }
         }
     }
@@ -355,6 +363,7 @@ mod tests {
             run_dir: "/nowhere".into(),
             cwd: "/nowhere".into(),
             loopback: true,
+            apart: true,
         }
     }
 

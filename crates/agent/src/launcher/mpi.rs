@@ -7,12 +7,15 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
 use super::link::{Head, Node, Word, patience};
 use super::note::Note;
 use super::output::Output;
 use super::plan::{Plan, Process};
 use super::run::{code_of, find_program, note_of, shell, start, user_command};
-use super::{COMMAND, Failed, PROGRAM, WORD, own_program};
+use super::{Failed, PROGRAM, WORD, own_program};
 
 const INSTALL: &str =
     "install Open MPI (Debian: openmpi-bin) on the nodes, or use an environment that has it";
@@ -37,7 +40,6 @@ async fn lead(plan: &Plan, per_node: u32, output: &Output) -> Result<(), Failed>
     command.args(arguments(plan, per_node, &program)?).env(PROGRAM, &program).current_dir(&plan.cwd);
     let mut mpirun = std::pin::pin!(start(command)?.follow(0, output));
     let mut lost = false;
-    let mut asked = std::collections::BTreeMap::new();
     let status = loop {
         let heard = async {
             match &mut head {
@@ -52,26 +54,16 @@ async fn lead(plan: &Plan, per_node: u32, output: &Output) -> Result<(), Failed>
         };
         let Some(head) = &mut head else { continue };
         match heard.word {
+            // The connection's number is the errand's.
             Some(Word::Ask { address, line }) => {
+                let id = heard.connection;
                 let node = plan.ranks.addresses.iter().position(|known| *known == address);
-                match node.and_then(|node| u32::try_from(node).ok()) {
-                    Some(0) => {
-                        let code = run_daemon(&line).await;
-                        head.answer(heard.connection, &Word::Ended { id: heard.connection, code }).await;
-                    }
-                    Some(node) => {
-                        asked.insert(heard.connection, node);
-                        head.say(node, Word::Run { id: heard.connection, line }).await;
-                    }
-                    None => {
-                        head.answer(heard.connection, &Word::Ended { id: heard.connection, code: NOT_RUN })
-                            .await;
-                    }
+                match node.and_then(|node| u32::try_from(node).ok()).filter(|node| *node > 0) {
+                    Some(node) => head.say(node, Word::Run { id, line }).await,
+                    None => head.answer(id, &Word::Ended { id, code: NOT_RUN }).await,
                 }
             }
-            Some(Word::Ended { id, code }) if asked.remove(&id).is_some() => {
-                head.answer(id, &Word::Ended { id, code }).await;
-            }
+            Some(Word::Ended { id, code }) => head.answer(id, &Word::Ended { id, code }).await,
             Some(_) => {}
             None => lost = true,
         }
@@ -95,12 +87,17 @@ async fn lead(plan: &Plan, per_node: u32, output: &Output) -> Result<(), Failed>
 /// Another node: runs what the head wants, until it is over.
 async fn serve(plan: &Plan) -> Result<(), Failed> {
     let mut node = Node::connect(plan).await?;
+    let mut daemons = FuturesUnordered::new();
     loop {
-        match node.hear().await? {
-            Word::Run { id, line } => {
-                let code = run_daemon(&line).await;
+        let word = tokio::select! {
+            word = node.hear() => word?,
+            Some((id, code)) = daemons.next() => {
                 node.say(&Word::Ended { id, code }).await?;
+                continue;
             }
+        };
+        match word {
+            Word::Run { id, line } => daemons.push(async move { (id, run_daemon(&line).await) }),
             Word::End => {
                 let note = Note::read(&plan.run_dir);
                 // The head has it, and says it.
@@ -112,11 +109,11 @@ async fn serve(plan: &Plan) -> Result<(), Failed> {
     }
 }
 
-/// Open MPI's daemon goes into the background by itself and lives on; that it got there is the answer.
+/// Open MPI's daemon. It stays for as long as the job runs, and complains into the node's log.
 async fn run_daemon(line: &str) -> u8 {
     let Ok(program) = own_program() else { return NOT_RUN };
     let mut command = shell(&OsString::from(line));
-    command.env(PROGRAM, program).stdin(Stdio::null()).stdout(Stdio::null());
+    command.env(PROGRAM, program).stdin(Stdio::null());
     match command.status().await {
         Ok(status) => code_of(status),
         Err(_) => NOT_RUN,
@@ -136,10 +133,14 @@ fn arguments(plan: &Plan, per_node: u32, program: &str) -> Result<Vec<String>, F
     if plan.nodes() > 1 {
         add(&["--mca", "plm", "rsh", "--mca", "plm_rsh_agent", &format!("{program} {WORD} rsh")]);
         add(&["--mca", "plm_rsh_no_tree_spawn", "1", "--mca", "orte_keep_fqdn_hostnames", "1"]);
+        // A daemon that cannot start must not be waited for: its end is told, since it stays in the foreground.
+        add(&["--leave-session-attached"]);
     }
     if plan.loopback {
         add(&["--mca", "oob_tcp_if_include", "lo", "--mca", "btl_tcp_if_include", "lo"]);
         add(&["--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp"]);
+        // Nodes share the machine's cores: who waits must let the others run.
+        add(&["--mca", "mpi_yield_when_idle", "1"]);
     }
     // The path is each node's own.
     add(&["/bin/sh", "-c", &format!("exec \"${PROGRAM}\" {WORD} process")]);
@@ -148,10 +149,9 @@ fn arguments(plan: &Plan, per_node: u32, program: &str) -> Result<Vec<String>, F
 
 fn write_hosts(plan: &Plan, per_node: u32, to: &Path) -> std::io::Result<()> {
     let mut file = std::fs::File::create(to)?;
-    if plan.nodes() == 1 {
-        return writeln!(file, "localhost slots={per_node}");
-    }
-    plan.ranks.addresses.iter().try_for_each(|address| writeln!(file, "{address} slots={per_node}"))
+    // What runs on the head is started by mpirun itself: two daemons in one place get in each other's way.
+    writeln!(file, "localhost slots={per_node}")?;
+    plan.ranks.addresses.iter().skip(1).try_for_each(|address| writeln!(file, "{address} slots={per_node}"))
 }
 
 /// `neap launch rsh ADDRESS WORDS…`: has a command run on another node, as ssh would.
@@ -184,7 +184,11 @@ pub(super) async fn process(plan: &Plan) -> u8 {
     };
     let mut variables = plan.node_variables();
     variables.extend(plan.process_variables(Process { rank, local_rank, serves: false }));
-    debug_assert!(std::env::var_os(COMMAND).is_some());
+    if plan.loopback && !plan.apart {
+        // Open MPI calls its shared memory by the host's name, which is that of all nodes here.
+        let place = plan.run_dir.display().to_string();
+        variables.push(("OMPI_MCA_btl_vader_backing_directory".to_owned(), place));
+    }
     let ended = match user_command(plan, variables) {
         Ok(running) => running.follow(rank, &output).await,
         Err(e) => Err(e),

@@ -17,6 +17,8 @@ pub(crate) struct Plan {
     pub cwd: PathBuf,
     /// Nodes on one machine speak over its loopback interface.
     pub loopback: bool,
+    /// The node's processes have a `/tmp` and shared memory of their own.
+    pub apart: bool,
 }
 
 /// One process that is started on this node.
@@ -190,6 +192,7 @@ mod tests {
             run_dir: "/tmp/.neap".into(),
             cwd: "/wd".into(),
             loopback: true,
+            apart: true,
         }
     }
 

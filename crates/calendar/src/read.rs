@@ -200,7 +200,11 @@ fn week_days(value: &Value, problems: &mut Vec<Problem>) -> Vec<i8> {
         match WEEKDAYS.iter().position(|day| *day == lower).and_then(|at| i8::try_from(at).ok()) {
             Some(day) => out.push(day),
             None => {
-                say(problems, "schedule.weekDays", format!("{item} is no day of the week: Monday to Sunday."))
+                say(
+                    problems,
+                    "schedule.weekDays",
+                    format!("{item} is no day of the week: Monday to Sunday."),
+                );
             }
         }
     }
@@ -214,6 +218,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    #[allow(clippy::needless_pass_by_value, reason = "a test reads better without references")]
     fn next(trigger: Value, placed: &str, after: &str) -> Option<String> {
         let next = Trigger::read(&trigger).unwrap().next(placed.parse().unwrap(), after.parse().unwrap());
         next.map(|at| at.to_string())

@@ -69,7 +69,7 @@ pub fn j1_no_job_is_lost(state: &State, out: &mut Vec<Violation>) {
             JobState::Queued { .. } => (false, true),
             JobState::Active(_) => (false, false),
         };
-        if queued != should_queue || waiting != should_wait || active != !(should_queue || should_wait) {
+        if queued != should_queue || waiting != should_wait || active == (should_queue || should_wait) {
             broken(
                 out,
                 "J1",

@@ -28,7 +28,7 @@ pub(crate) fn tell(app: &App, family: &JobRow) -> Result<String, Refusal> {
     if let Some(ended) = family.ended {
         lines.push((ended, u8::MAX, format!("The job '{}' ended: {}.", family.name, how(family))));
     }
-    lines.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
+    lines.sort_by_key(|a| (a.0, a.1));
     Ok(lines.into_iter().map(|(at, _, text)| format!("[{}] {text}\n", at.rfc3339())).collect())
 }
 

@@ -271,7 +271,7 @@ pub(crate) async fn copy(app: &App, from: BlobPath, to: BlobPath) -> Result<(), 
             for entry in &page.entries {
                 let rest = entry.name().strip_prefix(&from.path).unwrap_or(entry.name());
                 let source = BlobAddress::new(&from.account, &from.container, entry.name())?;
-                let target = BlobAddress::new(&to.account, &to.container, &format!("{}{rest}", to.path))?;
+                let target = BlobAddress::new(&to.account, &to.container, format!("{}{rest}", to.path))?;
                 copy_blob(store, &source, &target)?;
             }
             match page.next_marker {

@@ -258,7 +258,7 @@ impl Reader<'_> {
                 "error_threshold" => out.error_threshold = self.threshold(&given, &at),
                 "allowed_failed_count" => out.mini_batch_error_threshold = self.threshold(&given, &at),
                 "allowed_failed_percent" => {
-                    out.allowed_failed_percent = Some(self.whole(&given, &at, 100, 0, 100))
+                    out.allowed_failed_percent = Some(self.whole(&given, &at, 100, 0, 100));
                 }
                 _ => out.notes.push(format!("--{name} of program_arguments is taken out and has no effect.")),
             }

@@ -227,6 +227,7 @@ pub(super) struct Heard {
     pub word: Option<Word>,
 }
 
+#[allow(clippy::large_enum_variant, reason = "there are as many of the large ones as nodes")]
 enum Happening {
     Connected { node: u32, connection: u64, sender: Sender },
     Heard(Heard),

@@ -302,7 +302,7 @@ async fn a_certificate_is_renewed() {
         match wire.message().await {
             Up::Renew { csr_pem } => break csr_pem,
             Up::Heartbeat { sent_boot_ms } => {
-                wire.send(&Down::LeaseRenewed { sent_boot_ms, heartbeat_ms: 0 }).await
+                wire.send(&Down::LeaseRenewed { sent_boot_ms, heartbeat_ms: 0 }).await;
             }
             other => panic!("{other:?}"),
         }

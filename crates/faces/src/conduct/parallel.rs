@@ -58,7 +58,7 @@ pub(super) async fn drive(app: &App, family: &Family, document: &JobDocument) ->
         Ok(settings) => settings,
         Err(problems) => {
             let said: Vec<String> = problems.iter().map(|p| format!("{}: {}", p.at, p.says)).collect();
-            return close(app, family, failed(Class::UserCode, said.join("; "))).await;
+            return close(app, family, failed(Class::UserCode, &said.join("; "))).await;
         }
     };
     let row = find_job(app, &workspace, &family.name)?;
@@ -76,7 +76,7 @@ pub(super) async fn drive(app: &App, family: &Family, document: &JobDocument) ->
             return close(
                 app,
                 family,
-                failed(Class::UserCode, format!("Worker {number} was refused: {refusal}")),
+                failed(Class::UserCode, &format!("Worker {number} was refused: {refusal}")),
             )
             .await;
         }
@@ -84,7 +84,7 @@ pub(super) async fn drive(app: &App, family: &Family, document: &JobDocument) ->
     let files_matter = files_with_attempt(document, &settings);
     let look = look(app, family, files_matter).await?;
     if let Some(fault) = look.fault {
-        return close(app, family, failed(Class::UserCode, in_one_line(&fault))).await;
+        return close(app, family, failed(Class::UserCode, &in_one_line(&fault))).await;
     }
     match verdict(&look.counts, &settings) {
         Verdict::Over(why) => {
@@ -98,7 +98,7 @@ pub(super) async fn drive(app: &App, family: &Family, document: &JobDocument) ->
             } else {
                 format!(". First errors: {}", errors.join("; "))
             };
-            return close(app, family, failed(Class::UserCode, format!("{why}{told}"))).await;
+            return close(app, family, failed(Class::UserCode, &format!("{why}{told}"))).await;
         }
         Verdict::Done
             if workers.iter().all(|worker| is_not_awaited(worker, files_matter))
@@ -114,13 +114,13 @@ pub(super) async fn drive(app: &App, family: &Family, document: &JobDocument) ->
             let why = worker.failure.as_ref().map_or("", |failure| &failure.message);
             let class = worker.failure.as_ref().map_or(Class::System, |failure| failure.class);
             let message = format!("The worker '{}' did not complete: {why}", worker.name);
-            close(app, family, failed(class, message)).await
+            close(app, family, failed(class, &message)).await
         }
         None if workers.len() == settings.instances as usize && workers.iter().all(is_completed) => {
             let Counts { total, done, .. } = look.counts;
             let message =
                 format!("All workers ended, and {} of {total} mini-batches are not done", total - done);
-            close(app, family, failed(Class::UserCode, message)).await
+            close(app, family, failed(Class::UserCode, &message)).await
         }
         None => Ok(()),
     }
@@ -223,7 +223,7 @@ async fn close(app: &App, family: &Family, outcome: Outcome) -> Result<(), Refus
     }
 }
 
-fn failed(class: Class, why: String) -> Outcome {
+fn failed(class: Class, why: &str) -> Outcome {
     Outcome::failed(
         class,
         "ParallelFailed",

@@ -23,9 +23,7 @@ pub(super) fn nodes(resources: &Fields<'_>, problems: &mut Vec<Problem>) -> u32 
 /// `distribution` of a command job; `nodes` is how many it runs on.
 pub(super) fn read(fields: &Fields<'_>, nodes: u32, problems: &mut Vec<Problem>) -> Option<Distribution> {
     let distribution = fields.object("distribution", problems);
-    if distribution.entries().next().is_none() {
-        return None;
-    }
+    distribution.entries().next()?;
     let kind = distribution.text("distributionType", problems).unwrap_or("");
     let mut count = |key: &str, default: i64, least: i64, most: i64| {
         let asked = distribution.integer(key, problems).unwrap_or(default);
@@ -94,7 +92,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn check(asked: Value, nodes: u32) -> Result<Option<Distribution>, Vec<String>> {
+    fn check(asked: &Value, nodes: u32) -> Result<Option<Distribution>, Vec<String>> {
         let body = json!({"distribution": asked});
         let mut problems = Vec::new();
         let fields = Fields::of(Some(&body), "properties", &mut problems);
@@ -117,7 +115,7 @@ mod tests {
                 Some(Distribution::Tensorflow { workers: 3, parameter_servers: 1 }),
             ),
         ] {
-            assert_eq!(check(asked.clone(), 3), Ok(expect), "{asked}");
+            assert_eq!(check(&asked, 3), Ok(expect), "{asked}");
         }
         for (asked, expect) in [
             (json!({"distributionType": "Horovod"}), "'horovod' is not known"),
@@ -128,7 +126,7 @@ mod tests {
                 "3 nodes are asked for, but only 1 workers",
             ),
         ] {
-            let said = check(asked.clone(), 3).unwrap_err();
+            let said = check(&asked, 3).unwrap_err();
             assert!(said.len() == 1 && said[0].contains(expect), "{asked}: {said:?}");
         }
     }

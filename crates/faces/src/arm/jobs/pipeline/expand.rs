@@ -113,7 +113,7 @@ pub(super) fn expand(name: &str, properties: &Value, around: &Around<'_>) -> Res
         go_on,
         depth: 0,
     };
-    expander.pipeline(scope, &jobs, &defaults)?;
+    expander.pipeline(&scope, &jobs, &defaults)?;
     Ok(Expansion { steps: expander.steps, problems: expander.problems })
 }
 
@@ -154,7 +154,7 @@ struct Given {
 }
 
 impl Given {
-    fn literal(value: String) -> Self {
+    fn literal(value: &str) -> Self {
         let input = json!({"jobInputType": "literal", "value": value});
         Self { identity: input.clone(), input, after: BTreeSet::new() }
     }
@@ -177,7 +177,7 @@ struct Wanted {
 impl Expander<'_> {
     fn pipeline(
         &mut self,
-        scope: Scope,
+        scope: &Scope,
         jobs: &Map<String, Value>,
         defaults: &Defaults,
     ) -> Result<BTreeMap<String, Made>, Refusal> {
@@ -205,7 +205,7 @@ impl Expander<'_> {
         for step in self.in_order(jobs, &scope.place) {
             let node = &jobs[step.as_str()];
             let place = format!("{}.jobs.{step}", scope.place);
-            let done = self.step(&scope, own, &step, node, &place, &made, defaults)?;
+            let done = self.step(scope, own, &step, node, &place, &made, defaults)?;
             for (output, target) in &done.bound {
                 if let Some(made) = done.outputs.get(output) {
                     bound.insert(target.clone(), made.clone());
@@ -301,7 +301,7 @@ impl Expander<'_> {
                 };
                 let jobs = spec["jobs"].as_object().cloned().unwrap_or_default();
                 let outputs_bound = bound_to_parent(&outputs);
-                let made = self.pipeline(sub, &jobs, &defaults)?;
+                let made = self.pipeline(&sub, &jobs, &defaults)?;
                 Ok(Done { outputs: made, bound: outputs_bound, inputs: BTreeMap::new() })
             }
             "command" | "sweep" | "parallel" => {
@@ -424,7 +424,8 @@ impl Expander<'_> {
                 // A step without a component declares what it is given.
                 None if is_inline(node) => {}
                 None => {
-                    self.problems.push(bad(format!("The component of this step has no input '{name}'."), &at))
+                    self.problems
+                        .push(bad(format!("The component of this step has no input '{name}'."), &at));
                 }
             }
             out.insert(name.clone(), found);
@@ -446,7 +447,7 @@ impl Expander<'_> {
                     &format!("{place}.inputs.{name}"),
                 )),
                 default => {
-                    out.insert(name.clone(), Given::literal(plain(default)));
+                    out.insert(name.clone(), Given::literal(&plain(default)));
                 }
             }
         }
@@ -479,7 +480,7 @@ impl Expander<'_> {
         let given = as_given(value)?;
         let Some(literal) = given.value() else { return Some(given) };
         let Some(binding) = bindings::whole(literal) else {
-            return Some(Given::literal(fill_literals(literal, scope)));
+            return Some(Given::literal(&fill_literals(literal, scope)));
         };
         let mode = value["mode"].as_str().or_else(|| value["job_input_mode"].as_str());
         let missing = |what: String| bad(format!("'{literal}' names {what}."), place);
@@ -706,12 +707,12 @@ fn needed(node: &Value) -> BTreeSet<&str> {
 /// An input as a job's body has it, from any of the forms that clients send.
 fn as_given(value: &Value) -> Option<Given> {
     let Value::Object(map) = value else {
-        return (!value.is_null()).then(|| Given::literal(plain(value)));
+        return (!value.is_null()).then(|| Given::literal(&plain(value)));
     };
     let kind = ["jobInputType", "job_input_type", "type"].iter().find_map(|key| map.get(*key)?.as_str());
     let uri = ["uri", "path"].iter().find_map(|key| map.get(*key)?.as_str());
     if let (Some(literal), None) = (map.get("value").filter(|v| !v.is_null()), uri) {
-        return Some(Given::literal(plain(literal)));
+        return Some(Given::literal(&plain(literal)));
     }
     let mut input = Map::new();
     input.insert("jobInputType".into(), json!(kind.unwrap_or("uri_folder")));

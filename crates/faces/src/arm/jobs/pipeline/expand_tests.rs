@@ -40,6 +40,7 @@ impl Shelf for Components {
     }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "a test reads better without references")]
 fn expanded(components: Value, properties: Value) -> Expansion {
     let workspace = sample_workspace();
     let shelf = Components(components, DataRules::default());

@@ -80,12 +80,10 @@ def submit(client, mark, make_files, **asked):
     return client.jobs.create_or_update(pipeline, experiment_name="parallel").name
 
 
-def step(own, pipeline, name="score"):
-    def found():
-        rows = own.get(f"{own.ws()}/jobs?parentJobName={pipeline}")["value"]
-        return next((row["name"] for row in rows if row["properties"].get("displayName", row["name"]).endswith(name) or row["name"].endswith(name)), None)
-
-    return wait_until(found, f"the step {name} of {pipeline} is there", 30)
+def step(own, pipeline):
+    name = f"{pipeline}_score"
+    wait_until(lambda: own.http("GET", f"{own.ws()}/jobs/{name}").status_code == 200, f"the step {name} is there", 30)
+    return name
 
 
 def rows_of(client, job, folder):
@@ -161,6 +159,10 @@ def test_retries_and_what_is_allowed_to_fail(own, client, mark, tmp_path):
     pipeline = submit(client, mark, files(4, *special), retry_settings=retry, mini_batch_error_threshold=3)
     job = step(own, pipeline)
     own.wait_job(pipeline, "Completed", 120)
+    shown = client.jobs.get(job)
+    assert (shown.type, shown.status, shown.properties["azureml.parallelrunstep"]) == ("command", "Completed", "true")
+    assert shown.properties["neap.jobType"] == "Parallel", "the answer says what it is"
+    assert shown.command.startswith('python "${{inputs.neap_parallel_driver}}"'), "what each node runs"
     assert [row[0] for row in rows_of(client, job, tmp_path)] == ["f1.txt", "f2.txt", "f3.txt", "f4.txt", "g2.txt"]
     log = own.log(f"{job}_worker_0")
     assert log.count("ValueError: g1.txt is bad") == 2, "tried once more, then given up"
@@ -184,8 +186,8 @@ def test_too_many_failures_end_it_with_counts_and_errors(own, client, mark):
 
 def test_a_wrong_entry_script(own, client, mark):
     with pytest.raises(HttpResponseError) as refused:
-        submit(client, mark, files(1), script="nosuch.py", mini_batch_size="many", arguments="${{inputs.nothing}}")
-    for words in ["'nosuch.py' is not in the code", "'many' is neither a number of files", "${{inputs.nothing}}"]:
+        submit(client, mark, files(1), script="nosuch.py", mini_batch_size="0", arguments="${{inputs.nothing}}")
+    for words in ["'nosuch.py' is not in the code", "'0' is neither a number of files", "${{inputs.nothing}}"]:
         assert words in str(refused.value), words
     pipeline = submit(client, mark, files(1), script="norun.py")
     own.wait_job(pipeline, "Failed", 120)

@@ -167,8 +167,11 @@ fn worker_body(asked: &Value, settings: &Parallel, number: Option<usize>) -> Val
 
 /// What every worker runs: the driver over the divided input, with the user's arguments.
 fn worker_command(settings: &Parallel) -> String {
-    let divided =
-        if settings.input.is_empty() { String::new() } else { format!("\"${{{{inputs.{}}}}}\"", settings.input) };
+    let divided = if settings.input.is_empty() {
+        String::new()
+    } else {
+        format!("\"${{{{inputs.{}}}}}\"", settings.input)
+    };
     let command = format!("python \"${{{{inputs.{DRIVER_INPUT}}}}}\" {divided} {}", settings.arguments);
     command.trim_end().to_owned()
 }

@@ -80,19 +80,14 @@ def submit(client, mark, make_files, **asked):
     return client.jobs.create_or_update(pipeline, experiment_name="parallel").name
 
 
-def step(own, pipeline, name="score"):
-    def found():
-        rows = own.get(f"{own.ws()}/jobs?parentJobName={pipeline}")["value"]
-        return next((row["name"] for row in rows if row["properties"].get("displayName", row["name"]).endswith(name) or row["name"].endswith(name)), None)
-
-    return wait_until(found, f"the step {name} of {pipeline} is there", 30)
+def step(own, pipeline):
+    name = f"{pipeline}_score"
+    wait_until(lambda: own.http("GET", f"{own.ws()}/jobs/{name}").status_code == 200, f"the step {name} is there", 30)
+    return name
 
 
-def rows_of(client, job, folder):
-    client.jobs.download(job, download_path=folder, output_name="rows")
-    files = [p for p in Path(folder).rglob("*") if p.is_file()]
-    assert len(files) == 1, files
-    return [line.split() for line in files[0].read_text().splitlines()]
+def rows_of(own, job):
+    return [line.split() for line in own.output(job, "rows", "rows").decode().splitlines()]
 
 
 def did(own, worker):
@@ -105,7 +100,7 @@ def files(count, *special):
     return " && ".join([line, *(f"echo {word} > {name}" for name, word in special)])
 
 
-def test_a_thousand_files_on_three_nodes_and_one_is_lost(own, client, mark, tmp_path):
+def test_a_thousand_files_on_three_nodes_and_one_is_lost(own, client, mark):
     pipeline = submit(client, mark, files(1000), instance_count=3, max_concurrency_per_instance=2, arguments="--pause 0.02")
     job = step(own, pipeline)
     workers = [f"{job}_worker_{n}" for n in range(3)]
@@ -117,7 +112,7 @@ def test_a_thousand_files_on_three_nodes_and_one_is_lost(own, client, mark, tmp_
     assert len(agents) == 3, agents
     os.kill(agents[0][0], signal.SIGKILL)
     own.wait_job(pipeline, "Completed", 300)
-    rows = rows_of(client, job, tmp_path)
+    rows = rows_of(own, job)
     names = [row[0] for row in rows]
     assert names == [f"f{n:04}.txt" for n in range(1, 1001)], "every file once, in order"
     assert all(row[1] == "ok" + row[0][1:5] for row in rows)
@@ -126,7 +121,7 @@ def test_a_thousand_files_on_three_nodes_and_one_is_lost(own, client, mark, tmp_
     assert attempts[-1] == "2" or any(own.status(worker) == "Canceled" for worker in workers), attempts
 
 
-def test_the_server_is_killed_in_the_middle(own, client, mark, tmp_path):
+def test_the_server_is_killed_in_the_middle(own, client, mark):
     pipeline = submit(client, mark, files(200), instance_count=2, arguments="--pause 0.05")
     job = step(own, pipeline)
     worker = f"{job}_worker_0"
@@ -135,11 +130,11 @@ def test_the_server_is_killed_in_the_middle(own, client, mark, tmp_path):
     own.kill()
     own.up()
     own.wait_job(pipeline, "Completed", 180)
-    assert [row[0] for row in rows_of(client, job, tmp_path)] == [f"f{n:03}.txt" for n in range(1, 201)]
+    assert [row[0] for row in rows_of(own, job)] == [f"f{n:03}.txt" for n in range(1, 201)]
     assert {own.job(f"{job}_worker_{n}")["properties"]["neap.attempt"] for n in range(2)} == {"1"}, "the workers went on"
 
 
-def test_files_written_beside_the_rows_survive_a_lost_node(own, client, mark, tmp_path):
+def test_files_written_beside_the_rows_survive_a_lost_node(own, client, mark):
     pipeline = submit(client, mark, files(60), instance_count=2, beside=True, arguments="--pause 0.1")
     job = step(own, pipeline)
     workers = [f"{job}_worker_{n}" for n in range(2)]
@@ -150,18 +145,17 @@ def test_files_written_beside_the_rows_survive_a_lost_node(own, client, mark, tm
     os.kill((victim or [own.agents()[0][0]])[0], signal.SIGKILL)
     own.wait_job(pipeline, "Completed", 240)
     names = [f"f{n:02}.txt" for n in range(1, 61)]
-    assert [row[0] for row in rows_of(client, job, tmp_path / "rows")] == names
-    client.jobs.download(job, download_path=tmp_path / "beside", output_name="beside")
-    assert sorted(p.name for p in (tmp_path / "beside").rglob("*.out")) == [name + ".out" for name in names]
+    assert [row[0] for row in rows_of(own, job)] == names
+    assert [name for name in names if own.output(job, "beside", name + ".out") is None] == []
 
 
-def test_retries_and_what_is_allowed_to_fail(own, client, mark, tmp_path):
+def test_retries_and_what_is_allowed_to_fail(own, client, mark):
     special = [("g1.txt", "bad"), ("g2.txt", "flaky"), ("g3.txt", "die"), ("g4.txt", "hang"), ("g5.txt", "short")]
     retry = RetrySettings(max_retries=1, timeout=2)
     pipeline = submit(client, mark, files(4, *special), retry_settings=retry, mini_batch_error_threshold=3)
     job = step(own, pipeline)
     own.wait_job(pipeline, "Completed", 120)
-    assert [row[0] for row in rows_of(client, job, tmp_path)] == ["f1.txt", "f2.txt", "f3.txt", "f4.txt", "g2.txt"]
+    assert [row[0] for row in rows_of(own, job)] == ["f1.txt", "f2.txt", "f3.txt", "f4.txt", "g2.txt"]
     log = own.log(f"{job}_worker_0")
     assert log.count("ValueError: g1.txt is bad") == 2, "tried once more, then given up"
     assert log.count("RuntimeError: g2.txt fails once") == 1
@@ -184,8 +178,8 @@ def test_too_many_failures_end_it_with_counts_and_errors(own, client, mark):
 
 def test_a_wrong_entry_script(own, client, mark):
     with pytest.raises(HttpResponseError) as refused:
-        submit(client, mark, files(1), script="nosuch.py", mini_batch_size="many", arguments="${{inputs.nothing}}")
-    for words in ["'nosuch.py' is not in the code", "'many' is neither a number of files", "${{inputs.nothing}}"]:
+        submit(client, mark, files(1), script="nosuch.py", mini_batch_size="0", arguments="${{inputs.nothing}}")
+    for words in ["'nosuch.py' is not in the code", "'0' is neither a number of files", "${{inputs.nothing}}"]:
         assert words in str(refused.value), words
     pipeline = submit(client, mark, files(1), script="norun.py")
     own.wait_job(pipeline, "Failed", 120)
@@ -233,6 +227,12 @@ def test_from_yaml_with_mini_batches_by_size(own, client, mark, tmp_path):
     client.jobs.create_or_update(job)
     own.wait_job(job.name, "Completed", 120)
     name = step(own, job.name)
-    assert [row[0] for row in rows_of(client, name, tmp_path / "out")] == [f"x{n}.txt" for n in range(7)]
+    assert [row[0] for row in rows_of(own, name)] == [f"x{n}.txt" for n in range(7)]
+    shown = client.jobs.get(name)
+    assert (shown.type, shown.status, shown.properties["azureml.parallelrunstep"]) == ("command", "Completed", "true")
+    assert shown.properties["neap.jobType"] == "Parallel", "the answer says what it is"
+    assert shown.command.startswith('python "${{inputs.neap_parallel_driver}}"'), "what each node runs"
+    client.jobs.download(name, download_path=tmp_path / "out", output_name="rows")
+    assert len([p for p in (tmp_path / "out").rglob("*") if p.is_file()]) == 1
     logs = own.log(f"{name}_worker_0") + own.log(f"{name}_worker_1")
     assert logs.count(": 2 in, 2 out") == 3 and logs.count(": 1 in, 1 out") == 1, logs

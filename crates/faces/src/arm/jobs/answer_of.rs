@@ -14,7 +14,7 @@ use crate::arm::{paths, system_data};
 
 pub(crate) fn answer(app: &App, base: &str, workspace: &Workspace, row: &JobRow) -> Result<Value, Refusal> {
     let document: JobDocument = app.document(&row.document)?;
-    let meta: JobMeta = app.document(&row.meta)?;
+    let mut meta: JobMeta = app.document(&row.meta)?;
     let reasons = if matches!(row.status, Status::Queued | Status::NotStarted) {
         neap_core::explain::queue_reasons(&app.state(), row.id)
     } else {
@@ -29,6 +29,7 @@ pub(crate) fn answer(app: &App, base: &str, workspace: &Workspace, row: &JobRow)
         Value::Object(map) => map,
         _ => Map::new(),
     };
+    super::parallel::shown_to_clients(&mut properties, &mut meta.properties);
     let mut services = match properties.remove("services") {
         Some(Value::Object(map)) => map,
         _ => Map::new(),

@@ -3,6 +3,8 @@
 //! A parallel job is a family that is driven from outside of the core (`crate::conduct`); its workers are ordinary jobs,
 //! one per node, that run the driver of `neap_parallel`.
 
+use std::collections::BTreeMap;
+
 use neap_core::command::SubmitJob;
 use neap_core::documents::{BlobPath, InputDocument, JobDocument, JobMeta};
 use neap_core::family::Family;
@@ -142,19 +144,9 @@ fn worker_body(asked: &Value, settings: &Parallel, number: Option<usize>) -> Val
     };
     put("jobType", json!("Command"));
     put("displayName", number.map_or(Value::Null, |number| json!(format!("worker {number}"))));
-    let divided = if settings.input.is_empty() {
-        String::new()
-    } else {
-        format!("\"${{{{inputs.{}}}}}\"", settings.input)
-    };
-    let command = format!("python \"${{{{inputs.{DRIVER_INPUT}}}}}\" {divided} {}", settings.arguments);
-    put("command", json!(command.trim_end()));
+    put("command", json!(worker_command(settings)));
     for (from, to) in [("code", "codeId"), ("environment", "environmentId")] {
-        // A short name keeps its prefix, so that it is read as one.
-        let id = task[from]
-            .as_str()
-            .map(|id| id.strip_prefix("azureml:").filter(|rest| rest.starts_with('/')).unwrap_or(id));
-        put(to, json!(id));
+        put(to, json!(plain_id(&task[from])));
     }
     for key in ["experimentName", "computeId", "identity", "queueSettings"] {
         put(key, asked[key].clone());
@@ -171,6 +163,22 @@ fn worker_body(asked: &Value, settings: &Parallel, number: Option<usize>) -> Val
     put("inputs", Value::Object(inputs));
     put("outputs", Value::Object(worker_outputs(asked, settings, number)));
     json!({"properties": out})
+}
+
+/// What every worker runs: the driver over the divided input, with the user's arguments.
+fn worker_command(settings: &Parallel) -> String {
+    let divided = if settings.input.is_empty() {
+        String::new()
+    } else {
+        format!("\"${{{{inputs.{}}}}}\"", settings.input)
+    };
+    let command = format!("python \"${{{{inputs.{DRIVER_INPUT}}}}}\" {divided} {}", settings.arguments);
+    command.trim_end().to_owned()
+}
+
+/// An id without `azureml:` before a full path; a short name keeps its prefix, so that it is read as one.
+fn plain_id(value: &Value) -> Option<&str> {
+    value.as_str().map(|id| id.strip_prefix("azureml:").filter(|rest| rest.starts_with('/')).unwrap_or(id))
 }
 
 /// Workers write beside each other into the step's outputs; only the file of rows is not theirs.
@@ -235,4 +243,24 @@ pub(crate) async fn submit_worker(
         problems: read.problems,
     });
     app.submit(&crate::conduct::conductor(), command, vec![document, meta]).await.map(drop)
+}
+
+/// Clients know no type of job for a parallel step: they are shown a command job that runs on each node what its workers
+/// run, with its code and environment, and properties that say what it is. What was asked stays beside it.
+pub(super) fn shown_to_clients(asked: &mut Map<String, Value>, properties: &mut BTreeMap<String, String>) {
+    let whole = Value::Object(asked.clone());
+    if whole["jobType"] != "Parallel" {
+        return;
+    }
+    if let Ok(settings) = Parallel::read(&whole) {
+        asked.insert("command".into(), json!(worker_command(&settings)));
+    }
+    for (from, to) in [("code", "codeId"), ("environment", "environmentId")] {
+        if let Some(id) = plain_id(&whole["task"][from]) {
+            asked.insert(to.into(), json!(id));
+        }
+    }
+    asked.insert("jobType".into(), json!("Command"));
+    properties.insert("azureml.parallelrunstep".into(), "true".into());
+    properties.insert("neap.jobType".into(), "Parallel".into());
 }

@@ -45,7 +45,7 @@ class Submitter(threading.Thread):
         body = self.server.job_body(
             self.cluster,
             f"echo {name} >> ${{{{outputs.done}}}}/line.txt; sleep 0.1",
-            outputs={"done": {"jobOutputType": "uri_folder"}},
+            outputs={"done": {"jobOutputType": "uri_folder", "mode": "Upload"}},
             environmentVariables={"NEAP_TEST_MARK": self.mark},
         )
         while True:

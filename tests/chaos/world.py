@@ -155,7 +155,7 @@ class Client(threading.Thread):
 
     def body(self, name):
         then = f"echo {name} >> ${{{{outputs.done}}}}/line.txt; echo said {name}" if self.outputs else ""
-        outputs = {"outputs": {"done": {"jobOutputType": "uri_folder"}}} if self.outputs else {}
+        outputs = {"outputs": {"done": {"jobOutputType": "uri_folder", "mode": "Upload"}}} if self.outputs else {}
         command = self.witness.command(name, ticks=self.dice.choice([0, 1, 3, 8]), then=then)
         return self.server.job_body(self.cluster, command, environmentVariables={"NEAP_TEST_MARK": self.mark}, **outputs)
 

@@ -74,9 +74,16 @@ impl Parallel {
     /// # Errors
     /// Every problem, each with its place.
     pub fn read(properties: &Value) -> Result<Self, Vec<Problem>> {
+        let (settings, problems) = Self::read_leniently(properties);
+        if problems.is_empty() { Ok(settings) } else { Err(problems) }
+    }
+
+    /// The same, with what can be read in spite of problems, so that the rest of the step can be looked at too.
+    #[must_use]
+    pub fn read_leniently(properties: &Value) -> (Self, Vec<Problem>) {
         let mut reader = Reader { properties, problems: Vec::new() };
         let settings = reader.read();
-        if reader.problems.is_empty() { Ok(settings) } else { Err(reader.problems) }
+        (settings, reader.problems)
     }
 }
 

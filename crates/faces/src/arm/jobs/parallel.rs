@@ -36,21 +36,14 @@ pub(super) fn read_parallel(
 ) -> Result<JobDocument, Refusal> {
     let empty = Map::new();
     let asked = &body["properties"];
-    let settings = match Parallel::read(asked) {
-        Ok(settings) => settings,
-        Err(found) => {
-            problems.extend(
-                found
-                    .into_iter()
-                    .map(|p| bad(format!("'{}': {}.", p.at, p.says), &format!("properties.{}", p.at))),
-            );
-            // What can be read of the rest is held against the rules all the same.
-            Parallel {
-                arguments: asked["task"]["program_arguments"].as_str().unwrap_or("").into(),
-                ..Parallel::default()
-            }
-        }
-    };
+    let (mut settings, found) = Parallel::read_leniently(asked);
+    problems.extend(
+        found.into_iter().map(|p| bad(format!("'{}': {}.", p.at, p.says), &format!("properties.{}", p.at))),
+    );
+    if asked["inputs"][&settings.input].is_null() {
+        // Said already.
+        settings.input.clear();
+    }
     let worker = worker_body(asked, &settings, None);
     let read = read::read(name, &worker, workspace, shelf)?;
     let no_environment = asked["task"]["environment"].is_null();

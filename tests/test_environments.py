@@ -5,7 +5,9 @@ import hashlib
 import http.server
 import json
 import os
+import shutil
 import signal
+import sys
 import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from engines import Engine, Unavailable, root_archive
-from neapserver import Server, new_home, remove, unique, wait_until
+from neapserver import ROOT, Server, new_home, remove, unique, wait_until
 
 IMAGE = "neap-test:1"
 COMPUTE = (
@@ -218,6 +220,19 @@ def test_jobs_that_ask_at_once_share_one_build(host, index):
     built = [host.server.job(name)["properties"]["neap.environmentBuild"] for name in names]
     assert sorted(built) == ["built"] + ["found"] * 5
     assert len(index.fetches("neap-probe-4")) == 1
+
+
+def test_uv_installs_where_it_is_there(index):
+    uv = shutil.which("uv", path=os.pathsep.join([os.environ["PATH"], str(ROOT / ".venv-test" / "uv" / "bin"), os.path.dirname(sys.executable)]))
+    if not uv or any(not os.stat(part).st_mode & 1 for part in [uv, *Path(uv).resolve().parents]):
+        pytest.skip("there is no uv that an unprivileged user could run")
+    world = World("environments: {engine: none}\n", {**variables(index), "PATH": os.pathsep.join([os.path.dirname(uv), os.environ["PATH"]])})
+    try:
+        environment = world.environment(condaFile=conda(pip=["neap-probe-2"]))
+        _, log, facts = world.done(environment, 'python -c "import neap_probe_2 as p; print(p.word())"; pip --version')
+        assert "probe 2" in log and "(uv)" in facts["neap.environment"]
+    finally:
+        world.close()
 
 
 def test_unknown_conda_packages_are_refused_by_name_all_at_once(host):

@@ -35,7 +35,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::engine::{Engine, EngineKind, with_tag};
-use super::limits::{ARCHIVE_PIECE_BYTES, CONTEXT_BYTES_MAX, END_ROUND_MS, UNREADABLE_MAX};
+use super::limits::{ARCHIVE_PIECE_BYTES, BUILD_MS_MAX, CONTEXT_BYTES_MAX, END_ROUND_MS, UNREADABLE_MAX};
 use super::order::{Answer, ImageOrder, Order, RunOrder, Step};
 
 /// The first process of a container. It begins when told to, passes a polite end on to all processes of the container,
@@ -68,7 +68,7 @@ pub fn drive(file: &Path) -> Result<i64, String> {
 }
 
 async fn perform(order: &Order) -> Answer {
-    let engine = match Engine::connect(order.socket.clone(), EngineKind::Auto).await {
+    let engine = match Engine::connect(order.socket.clone(), EngineKind::Auto, BUILD_MS_MAX / 1000).await {
         Ok(engine) => engine,
         Err(message) => {
             return Answer::Lost { message: format!("the engine at {}: {message}", order.socket.display()) };

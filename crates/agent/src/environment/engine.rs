@@ -91,7 +91,7 @@ impl Engine {
             if !socket.exists() {
                 continue;
             }
-            match Self::connect(socket.clone(), settings.kind).await {
+            match Self::connect(socket.clone(), settings.kind, ENGINE_ANSWER_S_MAX).await {
                 Ok(engine) => return Ok(engine),
                 Err(why) => tried.push(format!("{}: {why}", socket.display())),
             }
@@ -103,11 +103,11 @@ impl Engine {
         })
     }
 
-    /// The engine behind a socket.
-    pub(crate) async fn connect(socket: PathBuf, kind: EngineKind) -> Result<Self, String> {
+    /// The engine behind a socket, whose answers may take so long to begin.
+    pub(crate) async fn connect(socket: PathBuf, kind: EngineKind, answer_s: u64) -> Result<Self, String> {
         let path = socket.display().to_string();
-        let api = Docker::connect_with_unix(&path, ENGINE_ANSWER_S_MAX, API_DEFAULT_VERSION)
-            .map_err(|e| e.to_string())?;
+        let api =
+            Docker::connect_with_unix(&path, answer_s, API_DEFAULT_VERSION).map_err(|e| e.to_string())?;
         let asking = async {
             let api = api.negotiate_version().await?;
             let (version, info) = tokio::try_join!(api.version(), api.info())?;

@@ -7,7 +7,7 @@ pub(crate) const WAIT_ROUND_MS: u64 = 100;
 /// Log of another's build is read in pieces of this size.
 pub(crate) const LOG_PIECE_BYTES: usize = 64 * 1024;
 /// How long an engine may take to answer a question.
-pub(crate) const ENGINE_ANSWER_S_MAX: u64 = 120;
+pub(crate) const ENGINE_ANSWER_S_MAX: u64 = 20;
 /// After this long an engine is looked for again, whether there was one or not.
 pub(crate) const ENGINE_KNOWN_MS: u64 = 10_000;
 /// An image that could not be had is not asked for again this soon.

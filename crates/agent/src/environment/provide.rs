@@ -273,7 +273,7 @@ impl Running<'_> {
         if let Some(made) = there() {
             return Ok((made, false));
         }
-        let mut build = self.turn(&key, layout, orders).await?;
+        let mut build = self.turn(&key, layout, true, orders).await?;
         if let Some(made) = there() {
             return Ok((made, false));
         }
@@ -289,10 +289,16 @@ impl Running<'_> {
     }
 
     /// Waits for the right to build, and passes on what another's build says meanwhile.
-    async fn turn(&mut self, key: &str, layout: &Layout, orders: &mut Orders) -> Result<Build, Exit> {
+    async fn turn(
+        &mut self,
+        key: &str,
+        layout: &Layout,
+        aloud: bool,
+        orders: &mut Orders,
+    ) -> Result<Build, Exit> {
         let cache = self.node.cache.clone();
         let hear = |bytes: &[u8]| {
-            if layout.say_bytes(bytes).is_ok() {
+            if aloud && layout.say_bytes(bytes).is_ok() {
                 self.log_grew(layout);
             }
         };
@@ -551,7 +557,9 @@ impl Running<'_> {
             return Ok(id);
         }
         let pulls = matches!(order, ImageOrder::Pull { .. });
-        let turn = self.turn(key, layout, orders).await;
+        // What was said of a pull that failed is taken back: the first line says why the host is used.
+        let quiet = pulls && !self.spec.container.required;
+        let turn = self.turn(key, layout, !quiet, orders).await;
         let mut build = match turn {
             Err(Exit::PrepareFailed { class: FailureClass::Environment, message }) if pulls => {
                 return Err(NoImage::Absent(message));
@@ -561,8 +569,6 @@ impl Running<'_> {
         if let Some(id) = engine.image(reference).await.map_err(ask)? {
             return Ok(id);
         }
-        // What was said of a pull that failed is taken back: the first line says why the host is used.
-        let quiet = pulls && !self.spec.container.required;
         let before = layout.said().head_bytes;
         let stage = Stage::Build { build: Some(&mut build), quiet };
         let answer = self.ask_engine(engine, Step::Image(order), layout, stage, orders).await?;

@@ -37,7 +37,7 @@ async fn lead(plan: &Plan, per_node: u32, output: &Output) -> Result<(), Failed>
     let mut head = if plan.nodes() > 1 { Some(Head::listen(plan).await?) } else { None };
     let program = own_program()?;
     let mut command = tokio::process::Command::new("mpirun");
-    command.args(arguments(plan, per_node, &program)?).env(PROGRAM, &program).current_dir(&plan.cwd);
+    command.args(arguments(plan, per_node)?).env(PROGRAM, &program).current_dir(&plan.cwd);
     let mut mpirun = std::pin::pin!(start(command)?.follow(0, output));
     let mut lost = false;
     let status = loop {
@@ -120,7 +120,7 @@ async fn run_daemon(line: &str) -> u8 {
     }
 }
 
-fn arguments(plan: &Plan, per_node: u32, program: &str) -> Result<Vec<String>, Failed> {
+fn arguments(plan: &Plan, per_node: u32) -> Result<Vec<String>, Failed> {
     let mut words: Vec<String> = Vec::new();
     let mut add = |some: &[&str]| words.extend(some.iter().map(|word| (*word).to_owned()));
     if rustix::process::geteuid().is_root() {
@@ -131,7 +131,9 @@ fn arguments(plan: &Plan, per_node: u32, program: &str) -> Result<Vec<String>, F
     write_hosts(plan, per_node, &hosts)?;
     add(&["--hostfile", &hosts.display().to_string()]);
     if plan.nodes() > 1 {
-        add(&["--mca", "plm", "rsh", "--mca", "plm_rsh_agent", &format!("{program} {WORD} rsh")]);
+        // Every daemon looks for the agent too, though only mpirun uses it: it must begin with what is on every node.
+        let agent = format!("/bin/sh {}", write_agent(plan)?.display());
+        add(&["--mca", "plm", "rsh", "--mca", "plm_rsh_agent", &agent]);
         add(&["--mca", "plm_rsh_no_tree_spawn", "1", "--mca", "orte_keep_fqdn_hostnames", "1"]);
         // A daemon that cannot start must not be waited for: its end is told, since it stays in the foreground.
         add(&["--leave-session-attached"]);
@@ -145,6 +147,12 @@ fn arguments(plan: &Plan, per_node: u32, program: &str) -> Result<Vec<String>, F
     // The path is each node's own.
     add(&["/bin/sh", "-c", &format!("exec \"${PROGRAM}\" {WORD} process")]);
     Ok(words)
+}
+
+fn write_agent(plan: &Plan) -> std::io::Result<std::path::PathBuf> {
+    let path = plan.run_dir.join("rsh");
+    std::fs::write(&path, format!("exec \"${PROGRAM}\" {WORD} rsh \"$@\"\n"))?;
+    Ok(path)
 }
 
 fn write_hosts(plan: &Plan, per_node: u32, to: &Path) -> std::io::Result<()> {

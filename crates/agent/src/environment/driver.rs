@@ -38,6 +38,10 @@ use super::engine::{Engine, EngineKind, with_tag};
 use super::limits::{ARCHIVE_PIECE_BYTES, BUILD_MS_MAX, CONTEXT_BYTES_MAX, END_ROUND_MS, UNREADABLE_MAX};
 use super::order::{Answer, ImageOrder, Order, RunOrder, Step};
 
+/// How often, and how many times, a container's first process is looked at for its mark.
+const MARK_LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(10);
+const MARK_LOOKS_MAX: u32 = 500;
+
 /// The first process of a container. It begins when told to, passes a polite end on to all processes of the container,
 /// and ends with the command; the kernel then ends the others.
 const FIRST: &str = r#"read -r go || exit 125
@@ -289,8 +293,16 @@ impl<'a> Container<'a> {
             .ok_or(
                 "the container ended before its command began; is there a shell (/bin/sh) in the image?",
             )?;
-        let start_time =
-            neap_sandbox::start_time(pid).filter(|_| neap_sandbox::carries(pid, &self.order.mark));
+        // Until the engine's own program has become the shell, its variables are not the container's.
+        let mut start_time = None;
+        for _ in 0..MARK_LOOKS_MAX {
+            start_time =
+                neap_sandbox::start_time(pid).filter(|_| neap_sandbox::carries(pid, &self.order.mark));
+            if start_time.is_some() || neap_sandbox::start_time(pid).is_none() {
+                break;
+            }
+            tokio::time::sleep(MARK_LOOK_EVERY).await;
+        }
         let start_time = start_time.ok_or_else(|| {
             format!("the processes of {} are not this machine's, so that Neap could not end them; use an engine that runs here", engine.name)
         })?;

@@ -195,7 +195,7 @@ inputs:
 jobs:
   score:
     type: parallel
-    mini_batch_size: "1kb"
+    mini_batch_size: "2"
     resources: {{instance_count: 2}}
     max_concurrency_per_instance: 1
     logging_level: DEBUG
@@ -215,7 +215,7 @@ jobs:
 """
 
 
-def test_from_yaml_with_mini_batches_by_size(own, client, mark, tmp_path):
+def test_from_yaml_with_mini_batches_by_count(own, client, mark, tmp_path):
     data = tmp_path / "data"
     data.mkdir()
     for n in range(7):

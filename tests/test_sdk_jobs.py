@@ -297,15 +297,15 @@ def test_a_gpu_that_is_not_there(send, cluster):
     assert "gpu" in str(no.value).lower()
 
 
-def test_several_instances_are_refused_plainly(send):
+def test_more_instances_than_the_cluster_may_have_are_refused_plainly(send):
     with pytest.raises(HttpResponseError) as no:
-        send("true", instance_count=2)
-    assert "instance" in str(no.value).lower()
+        send("true", instance_count=5_000)
+    assert "5000 nodes at once" in str(no.value) and "max_instances" in str(no.value)
 
 
-def test_pipelines_and_sweeps_are_refused_plainly(server):
-    for kind in ("Pipeline", "Sweep"):
-        answer = server.http("PUT", f"{server.ws()}/jobs/{unique('p')}", {"properties": {"jobType": kind, "jobs": {}}})
+def test_what_neap_does_not_run_is_refused_plainly(server):
+    for kind in ("AutoML", "Spark"):
+        answer = server.http("PUT", f"{server.ws()}/jobs/{unique('p')}", {"properties": {"jobType": kind}})
         assert 400 <= answer.status_code < 500 and kind.lower() in answer.text.lower(), answer.text
 
 

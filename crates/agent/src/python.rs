@@ -74,9 +74,13 @@ pub(crate) fn find_program(path: &str, name: &str, for_others: bool) -> Option<P
     })
 }
 
-/// Whether everybody may run this file: by its own mode and that of every folder above.
+/// Whether everybody may run this file: by its own mode and that of every folder above. What lies in `/tmp` is not
+/// there for attempts, who have one of their own.
 fn reachable(program: &Path) -> bool {
     let Ok(real) = program.canonicalize() else { return false };
+    if real.starts_with("/tmp") || program.starts_with("/tmp") {
+        return false;
+    }
     real.ancestors().chain(program.ancestors()).all(|part| {
         part.as_os_str().is_empty()
             || part.metadata().is_ok_and(|found| found.permissions().mode() & 0o001 != 0)

@@ -219,8 +219,9 @@ fn unwanted(state: &State, node: NodeId) -> Option<Arc<str>> {
 
 #[cfg(test)]
 mod tests {
+    use neap_core::cluster::{Shape, Tier};
     use neap_core::event::{NodeLeaving, NodeReady, NodeRequested};
-    use neap_core::{Capacity, ClusterId, Draft};
+    use neap_core::{Capacity, ClusterId, Draft, MicroUsd};
 
     use super::*;
 
@@ -230,9 +231,23 @@ mod tests {
         let mut draft = Draft::new(State::default());
         let (at, deadline) = (Millis(1), Millis(50));
         let (nominal, reason): (_, Arc<str>) = (Capacity::default(), "work".into());
+        let shape = Shape {
+            size: "S".into(),
+            family: "F".into(),
+            nominal,
+            tier: Tier::Dedicated,
+            price: MicroUsd(0),
+        };
         draft.emit(
             at,
-            NodeRequested { id: NODE, cluster: ClusterId(1), nominal, deadline, reason: reason.clone() },
+            NodeRequested {
+                id: NODE,
+                cluster: ClusterId(1),
+                nominal,
+                shape: Some(shape),
+                deadline,
+                reason: reason.clone(),
+            },
         );
         if ready {
             draft.emit(at, NodeReady { id: NODE, actual: nominal, isolation: "".into() });

@@ -53,6 +53,7 @@ impl Day {
                 location: Some(l),
                 size: Some("STANDARD_DS3_V2".into()),
                 tier: None,
+                network: None,
                 min: Some(0),
                 max: Some(1),
                 idle_ms: Some(120_000),

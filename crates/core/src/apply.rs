@@ -3,6 +3,7 @@
 //! An event about something that is not there changes nothing; the invariants would tell.
 
 mod families;
+mod governance;
 mod schedules;
 
 pub use families::family_timer;
@@ -13,6 +14,7 @@ use crate::cluster::{BootHealth, Cluster, ClusterPhase, Cut, QueueKey};
 use crate::event::{self, Event};
 use crate::ids::{AttemptId, ClusterId, JobId, NameFingerprint, NodeId};
 use crate::job::{Attempt, Blame, Cancel, Job, JobState, Need, Phase, Rank, Stop};
+use crate::lock::LockScope;
 use crate::node::{Node, NodeState};
 use crate::planted::{self, Bug};
 use crate::state::{Group, GroupKey, State, Timer, Workspace, WorkspaceKey};
@@ -37,7 +39,9 @@ pub fn apply(state: &mut State, at: Millis, event: &Event) {
             state.groups.insert(GroupKey::new(&e.subscription, &e.name), Arc::new(group));
         }
         Event::GroupDeleted(e) => {
-            state.groups.remove(&GroupKey::new(&e.subscription, &e.name));
+            let key = GroupKey::new(&e.subscription, &e.name);
+            state.groups.remove(&key);
+            governance::scope_gone(state, &LockScope::Group(key));
         }
         Event::WorkspaceCreated(e) => workspace_created(state, at, e),
         Event::WorkspaceUpdated(e) => {
@@ -55,6 +59,7 @@ pub fn apply(state: &mut State, at: Millis, event: &Event) {
             if let Some(workspace) = state.workspaces.remove(&e.id) {
                 let key = WorkspaceKey::new(&workspace.subscription, &workspace.group, &workspace.name);
                 state.workspace_names.remove(&key);
+                governance::scope_gone(state, &LockScope::Workspace(e.id));
             }
         }
         // The tables list assets and documents; nothing here decides on them.
@@ -158,6 +163,11 @@ pub fn apply(state: &mut State, at: Millis, event: &Event) {
         Event::ScheduleDue(e) => schedules::due(state, e),
         Event::ScheduleTriggered(e) => schedules::triggered(state, e),
         Event::ScheduleDeleted(e) => schedules::deleted(state, e),
+        Event::QuotaSet(e) => governance::quota_set(state, e),
+        Event::QuotaRequested(e) => governance::quota_requested(state, at, e),
+        Event::QuotaAnswered(e) => governance::quota_answered(state, at, e),
+        Event::LockPut(e) => governance::lock_put(state, at, e),
+        Event::LockDeleted(e) => governance::lock_deleted(state, e),
         // Only ended jobs are deleted; their names stay used.
         Event::JobUpdated(_) | Event::JobDeleted(_) => {}
     }
@@ -199,6 +209,7 @@ fn cluster_created(state: &mut State, at: Millis, e: &event::ClusterCreated) {
         name: e.name.clone(),
         location: e.location.clone(),
         shape: e.shape.clone(),
+        network: e.network.clone(),
         scale: e.scale,
         revision: 1,
         document: e.document,
@@ -222,12 +233,14 @@ fn cluster_created(state: &mut State, at: Millis, e: &event::ClusterCreated) {
     let lower: Arc<str> = e.name.to_lowercase().into();
     state.cluster_names.insert((e.location.clone(), lower.clone()), e.id);
     state.cluster_index.insert((e.workspace, lower), e.id);
+    governance::count_held(state, &cluster, 1);
     state.clusters.insert(e.id, Arc::new(cluster));
     state.next.cluster = state.next.cluster.max(e.id.next());
 }
 
 fn cluster_updated(state: &mut State, at: Millis, e: &event::ClusterUpdated) {
-    let Some(cluster) = state.clusters.get(&e.id) else { return };
+    let Some(cluster) = state.clusters.get(&e.id).cloned() else { return };
+    governance::count_held(state, &cluster, -1);
     // An idle node's timer hangs on the cluster's idle time: take the old ones away, put the new ones in.
     let idle: Vec<NodeId> = cluster.nodes.iter().copied().collect();
     for id in &idle {
@@ -242,6 +255,9 @@ fn cluster_updated(state: &mut State, at: Millis, e: &event::ClusterUpdated) {
     for id in &idle {
         time_node(state, *id);
     }
+    if let Some(cluster) = state.clusters.get(&e.id).cloned() {
+        governance::count_held(state, &cluster, 1);
+    }
 }
 
 fn cluster_deleted(state: &mut State, id: ClusterId) {
@@ -251,6 +267,8 @@ fn cluster_deleted(state: &mut State, id: ClusterId) {
         state.cluster_names.remove(&(cluster.location.clone(), lower.clone()));
         state.cluster_index.remove(&(cluster.workspace, lower));
         state.waiting_for_room.remove(&id);
+        governance::count_held(state, &cluster, -1);
+        governance::scope_gone(state, &LockScope::Cluster(id));
     }
 }
 
@@ -292,12 +310,18 @@ fn with_cluster(state: &mut State, id: ClusterId, change: impl FnOnce(&mut Clust
 // ---- nodes
 
 fn node_requested(state: &mut State, at: Millis, e: &event::NodeRequested) {
+    let cluster = state.clusters.get(&e.cluster).cloned();
+    let Some(shape) = e.shape.clone().or_else(|| cluster.as_ref().map(|c| c.shape.clone())) else { return };
+    if let Some(cluster) = cluster {
+        governance::count_node(state, &cluster, &shape, 1);
+    }
     let node = Node {
         id: e.id,
         cluster: e.cluster,
         state: NodeState::Requested { deadline: e.deadline },
         since: at,
         reason: e.reason.clone(),
+        shape,
         nominal: e.nominal,
         actual: None,
         used: Capacity::default(),
@@ -327,6 +351,9 @@ fn node_gone(state: &mut State, id: NodeId) {
     untime_node(state, id);
     let Some(node) = state.nodes.remove(&id) else { return };
     state.provided = state.provided.minus(node.nominal);
+    if let Some(cluster) = state.clusters.get(&node.cluster).cloned() {
+        governance::count_node(state, &cluster, &node.shape, -1);
+    }
     let standing = Standing::of(&node);
     with_cluster(state, node.cluster, |cluster| {
         standing.leave(cluster, id);

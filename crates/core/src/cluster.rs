@@ -6,6 +6,9 @@ use imbl::OrdSet;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ClusterId, DocHash, JobId, NodeId, WorkspaceId};
+use crate::lock::LockLevel;
+use crate::quota::QuotaKey;
+use crate::state::GroupKey;
 use crate::units::{Capacity, MicroUsd, Millis};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -47,6 +50,8 @@ pub struct Scale {
 pub struct Shape {
     /// Upper-cased: `STANDARD_DS3_V2`.
     pub size: Arc<str>,
+    /// As quotas name it: `standardDSv2Family`.
+    pub family: Arc<str>,
     pub nominal: Capacity,
     pub tier: Tier,
     /// Per node and hour; zero where no price is published.
@@ -60,6 +65,8 @@ pub struct Cluster {
     pub name: Arc<str>,
     pub location: Arc<str>,
     pub shape: Shape,
+    /// The resource group of its network, where it is in one: a lock there stops scaling.
+    pub network: Option<GroupKey>,
     pub scale: Scale,
     /// Counts accepted definitions, from 1.
     pub revision: u32,
@@ -138,6 +145,10 @@ pub enum Cut {
     ProviderAtOnce { wanted: u32, max: u32 },
     /// Nodes failed to start; the next try is later.
     BootBackoff { failures: u32, retry_at: Millis },
+    /// A limit on cores.
+    Quota { key: QuotaKey, limit: u64, in_use: u64, needed: u64 },
+    /// A lock: nodes are neither added nor removed.
+    Lock { name: Arc<str>, level: LockLevel, on: Arc<str>, group: bool },
     /// The server is being stopped.
     Draining,
 }
@@ -146,8 +157,11 @@ impl Cut {
     /// The provider has no room: when a node goes there may be.
     pub const fn is_for_room(&self) -> bool {
         match self {
-            Self::ProviderNodes { .. } | Self::ProviderCapacity { .. } | Self::ProviderAtOnce { .. } => true,
-            Self::Maximum { .. } | Self::BootBackoff { .. } | Self::Draining => false,
+            Self::ProviderNodes { .. }
+            | Self::ProviderCapacity { .. }
+            | Self::ProviderAtOnce { .. }
+            | Self::Quota { .. } => true,
+            Self::Maximum { .. } | Self::BootBackoff { .. } | Self::Lock { .. } | Self::Draining => false,
         }
     }
 
@@ -177,6 +191,22 @@ impl Cut {
                     "{failures} nodes in a row failed to start; the next is tried at {}.",
                     retry_at.rfc3339()
                 )
+            }
+            Self::Quota { key, limit, in_use, needed } => {
+                format!(
+                    "A node needs {needed} cores and {in_use} of {limit} are in use of {key}; ask for more with 'neap quota request {} --location {} --limit {}'.",
+                    key.pool.flag(),
+                    key.location,
+                    in_use + needed
+                )
+            }
+            Self::Lock { name, level, on, group } => {
+                let cure = if *group {
+                    "; take it away, or lock the single resources instead of the group"
+                } else {
+                    "; take it away"
+                };
+                format!("The {} lock '{name}' on {on} stops scaling{cure}.", level.canonical())
             }
             Self::Draining => "The server is being stopped.".into(),
         }

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use crate::family::FamilyKind;
 use crate::ids::{AttemptId, ClusterId, DocHash, JobId, NodeId, ScheduleId, WorkspaceId};
 use crate::job::{AttemptFacts, Exit, Need, Outcome};
+use crate::lock::{LockLevel, LockScope};
 use crate::problem::Problem;
+use crate::quota::QuotaKey;
 use crate::settings::Settings;
+use crate::state::GroupKey;
 use crate::units::{Capacity, Millis};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -84,6 +87,25 @@ pub enum Command {
         schedule: ScheduleId,
     },
 
+    /// No `limit`: as much as there is.
+    SetQuota {
+        key: QuotaKey,
+        limit: Option<u64>,
+        by: Arc<str>,
+    },
+    RequestQuota(RequestQuota),
+    AnswerQuota {
+        request: u64,
+        approved: bool,
+        by: Arc<str>,
+        reason: Arc<str>,
+    },
+    PutLock(PutLock),
+    DeleteLock {
+        scope: LockScope,
+        name: Arc<str>,
+    },
+
     /// From a provider or an agent.
     Report(Report),
     /// The last news of an attempt, and what its outputs become if that completes the job: both or neither are so.
@@ -91,6 +113,24 @@ pub enum Command {
         report: Report,
         assets: Vec<NewAsset>,
     },
+}
+
+/// Somebody wants another limit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RequestQuota {
+    pub key: QuotaKey,
+    pub limit: u64,
+    pub by: Arc<str>,
+    pub reason: Arc<str>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct PutLock {
+    pub scope: LockScope,
+    pub name: Arc<str>,
+    pub level: LockLevel,
+    pub notes: Arc<str>,
+    pub by: Arc<str>,
 }
 
 /// An asset version to be.
@@ -123,6 +163,8 @@ pub struct PutCluster {
     pub location: Option<Arc<str>>,
     pub size: Option<Arc<str>>,
     pub tier: Option<Arc<str>>,
+    /// The resource group of its network, where it names one.
+    pub network: Option<GroupKey>,
     pub min: Option<i64>,
     pub max: Option<i64>,
     pub idle_ms: Option<i64>,

@@ -56,6 +56,14 @@ impl Draft {
             | Event::ScheduleDue(_)
             | Event::ScheduleTriggered(_)
             | Event::ScheduleDeleted(_) => {}
+            Event::QuotaRequested(_) | Event::QuotaAnswered(_) => {}
+            Event::QuotaSet(e) => {
+                let there = self.state.clusters.values().filter(|cluster| cluster.location == e.key.location);
+                self.touched.clusters.extend(there.map(|cluster| cluster.id));
+            }
+            Event::LockPut(_) | Event::LockDeleted(_) => {
+                self.touched.clusters.extend(self.state.clusters.keys());
+            }
             Event::WorkspaceCreated(e) => self.workspace(e.id),
             Event::WorkspaceUpdated(e) => self.workspace(e.id),
             Event::WorkspaceDeleteRequested(e) => self.workspace(e.id),

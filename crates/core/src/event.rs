@@ -11,7 +11,10 @@ use crate::cluster::{Cut, Scale, Shape};
 use crate::family::FamilyKind;
 use crate::ids::{ClusterId, DocHash, JobId, NodeId, ScheduleId, WorkspaceId};
 use crate::job::{AttemptFacts, Exit, Need, Outcome, Phase, StopReason};
+use crate::lock::{LockLevel, LockScope};
+use crate::quota::QuotaKey;
 use crate::settings::Settings;
+use crate::state::GroupKey;
 use crate::units::{Capacity, Millis};
 
 #[derive(Debug, thiserror::Error)]
@@ -109,12 +112,14 @@ events! {
     }
     "asset.deleted" v 1 AssetDeleted { workspace: WorkspaceId, kind: Arc<str>, name: Arc<str>, version: Arc<str>, }
 
-    "cluster.created" v 1 ClusterCreated {
+    "cluster.created" v 2 ClusterCreated {
         id: ClusterId,
         workspace: WorkspaceId,
         name: Arc<str>,
         location: Arc<str>,
         shape: Shape,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        network: Option<GroupKey>,
         scale: Scale,
         document: DocHash,
     }
@@ -124,7 +129,16 @@ events! {
     /// How many nodes there should be, and what kept it from being more.
     "cluster.target" v 1 ClusterTarget { id: ClusterId, target: u32, demand: u32, cuts: Vec<Cut>, }
 
-    "node.requested" v 1 NodeRequested { id: NodeId, cluster: ClusterId, nominal: Capacity, deadline: Millis, reason: Arc<str>, }
+    "node.requested" v 1 NodeRequested {
+        id: NodeId,
+        cluster: ClusterId,
+        nominal: Capacity,
+        /// Where it is another than the cluster's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        shape: Option<Shape>,
+        deadline: Millis,
+        reason: Arc<str>,
+    }
     "node.creating" v 1 NodeCreating { id: NodeId, deadline: Millis, }
     "node.preparing" v 1 NodePreparing { id: NodeId, deadline: Millis, }
     "node.ready" v 1 NodeReady { id: NodeId, actual: Capacity, isolation: Arc<str>, }
@@ -262,6 +276,17 @@ events! {
         next: Option<Millis>,
     }
     "schedule.deleted" v 1 ScheduleDeleted { id: ScheduleId, }
+    /// How much may be held. No `limit`: as much as there is.
+    "quota.set" v 1 QuotaSet {
+        key: QuotaKey,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limit: Option<u64>,
+        by: Arc<str>,
+    }
+    "quota.requested" v 1 QuotaRequested { id: u64, key: QuotaKey, limit: u64, by: Arc<str>, reason: Arc<str>, }
+    "quota.answered" v 1 QuotaAnswered { id: u64, approved: bool, by: Arc<str>, reason: Arc<str>, }
+    "lock.put" v 1 LockPut { scope: LockScope, name: Arc<str>, level: LockLevel, notes: Arc<str>, by: Arc<str>, }
+    "lock.deleted" v 1 LockDeleted { scope: LockScope, name: Arc<str>, }
     /// A document's body was erased; its hash stays in the chain.
     "document.erased" v 1 DocumentErased { document: DocHash, }
 }

@@ -4,7 +4,7 @@ use crate::cluster::Cluster;
 use crate::ids::JobId;
 use crate::job::{JobState, Need};
 use crate::node::NodeState;
-use crate::plan::provider_cut;
+use crate::plan::node_cut;
 use crate::state::State;
 
 /// A queue is counted no further than this: the answer is asked for often and read by people.
@@ -117,7 +117,7 @@ fn node_reasons(state: &State, cluster: &Cluster, need: Need) -> Vec<String> {
     if coming == 0
         && cluster.live < cluster.scale.max
         && cluster.cuts.is_empty()
-        && let Some(cut) = provider_cut(state, cluster.shape.nominal)
+        && let Some(cut) = node_cut(state, cluster)
     {
         reasons.push(cut.sentence());
     }

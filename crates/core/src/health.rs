@@ -143,6 +143,8 @@ pub const fn cut_word(cut: &Cut) -> &'static str {
         Cut::ProviderCapacity { .. } => "provider_capacity",
         Cut::ProviderAtOnce { .. } => "provider_at_once",
         Cut::BootBackoff { .. } => "boot_backoff",
+        Cut::Quota { .. } => "quota",
+        Cut::Lock { .. } => "lock",
         Cut::Draining => "draining",
     }
 }
@@ -318,14 +320,19 @@ fn provider_limit(cluster: &Cluster) -> Signal {
             Cut::ProviderNodes { .. }
             | Cut::ProviderCapacity { .. }
             | Cut::ProviderAtOnce { .. }
+            | Cut::Quota { .. }
+            | Cut::Lock { .. }
             | Cut::Draining => true,
             Cut::Maximum { .. } | Cut::BootBackoff { .. } => false,
         })
         .map(Cut::sentence)
         .collect();
     let verdict = if cuts.is_empty() { Verdict::Healthy } else { Verdict::Degraded };
-    let says =
-        if cuts.is_empty() { "The provider gives what is asked for.".to_owned() } else { cuts.join(" ") };
+    let says = if cuts.is_empty() {
+        "The provider gives what is asked for, and neither quota nor lock stands against it.".to_owned()
+    } else {
+        cuts.join(" ")
+    };
     signal("provider_limit", "neap_cluster_cut", cuts.len() as u64, verdict, says)
 }
 

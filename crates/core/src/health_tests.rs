@@ -34,10 +34,12 @@ fn world(events: &[(u64, Event)]) -> State {
         location: "westus".into(),
         shape: Shape {
             size: "STANDARD_DS3_V2".into(),
+            family: "standardDSv2Family".into(),
             nominal: NOMINAL,
             tier: Tier::Dedicated,
             price: MicroUsd(0),
         },
+        network: None,
         scale: Scale { min: 0, max: 4, idle_ms: 120_000 },
         document: DOCUMENT,
     };
@@ -54,6 +56,7 @@ fn requested(id: u64) -> Event {
         id: NodeId(id),
         cluster: ClusterId(1),
         nominal: NOMINAL,
+        shape: None,
         deadline: Millis(60_000),
         reason,
     }

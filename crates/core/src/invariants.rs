@@ -3,9 +3,14 @@
 //!
 //! Those about one state take a [`State`]; those about a course of events are watched by a [`History`].
 
+mod governance;
+
+pub use governance::q1_usage_is_counted;
+
 use std::collections::BTreeSet;
 use std::fmt;
 
+use self::governance::Grants;
 use crate::apply::{family_timer, job_timer, node_timer, queue_key};
 use crate::cluster::Cluster;
 use crate::event::Event;
@@ -45,6 +50,7 @@ pub fn check_unplanned(state: &State) -> Vec<Violation> {
     j2_one_attempt_at_a_time(state, &mut out);
     n1_every_node_is_known(state, &mut out);
     n3_leases_end(state, &mut out);
+    q1_usage_is_counted(state, &mut out);
     s1_schedules_are_whole(state, &mut out);
     l1_nothing_is_stuck(state, &mut out);
     out
@@ -354,6 +360,7 @@ pub fn l1_nothing_is_stuck(state: &State, out: &mut Vec<Violation>) {
 pub struct History {
     submitted: BTreeSet<JobId>,
     ended: BTreeSet<JobId>,
+    grants: Grants,
 }
 
 impl History {
@@ -402,6 +409,7 @@ impl History {
             }
             _ => {}
         }
+        self.grants.observe(event, after, &mut out);
         out
     }
 

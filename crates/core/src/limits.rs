@@ -23,6 +23,11 @@ pub const FAMILY_DEPTH_MAX: usize = 16;
 pub const SCHEDULES_PER_WORKSPACE_MAX: usize = 1_000;
 pub const SCHEDULE_NAME_CHARS_MAX: usize = 200;
 pub const SCHEDULE_FIRINGS_KEPT: usize = 10;
+/// Requests for more quota that wait for an answer, and answered ones that are kept.
+pub const QUOTA_REQUESTS_OPEN_MAX: usize = 1_000;
+pub const QUOTA_REQUESTS_KEPT: usize = 1_000;
+pub const LOCKS_MAX: usize = 10_000;
+pub const LOCK_NAME_CHARS_MAX: usize = 90;
 /// Lost attempts after which a job is failed instead of tried again.
 pub const ATTEMPTS_LOST_MAX: u32 = 10;
 /// Attempts that may fail to be prepared for reasons of the system before the job fails.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::Shape;
 use crate::ids::{AttemptId, ClusterId, NodeId};
 use crate::units::{Capacity, Millis};
 
@@ -19,6 +20,8 @@ pub struct Node {
     pub since: Millis,
     /// Why it is in this state, in words.
     pub reason: Arc<str>,
+    /// What it was asked for as, which may be an older shape than its cluster's.
+    pub shape: Shape,
     /// What its size says; scheduling counts with this.
     pub nominal: Capacity,
     /// What it truly has, once it has said so.

@@ -58,6 +58,11 @@ bugs! {
     /// One rank's loss sends the job back while the others run.
     RankLossRequeues "rank-loss-requeues";
     RankEndCountedTwice "rank-end-counted-twice";
+    /// Nodes are asked for beyond a limit on cores.
+    QuotaPassed "quota-passed";
+    /// A larger maximum is taken although the limit has no room for it.
+    QuotaNotChecked "quota-not-checked";
+    LockIgnored "lock-ignored";
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -53,6 +53,14 @@ codes! {
     ComputeNameTaken = 409,
     JobNameTaken = 409,
     ResourceBeingDeleted = 409,
+    /// A lock stops it.
+    ScopeLocked = 409,
+    /// The quota has no room for the maximum that was asked for.
+    ClusterCoreQuotaReached = 409,
+    /// The quota has not even room for the smallest form of it.
+    ClusterMinNodesExceedCoreQuota = 409,
+    /// The job asks for more nodes at once than the quota ever allows.
+    JobNodeCountExceedsCoreQuota = 409,
     JobNotFinal = 409,
     JobAlreadyFinal = 409,
     LimitReached = 409,

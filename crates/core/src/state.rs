@@ -9,13 +9,15 @@ use crate::cluster::Cluster;
 use crate::family::{Family, Wait};
 use crate::ids::{ClusterId, DocHash, JobId, NameFingerprint, NodeId, ScheduleId, WorkspaceId};
 use crate::job::Job;
+use crate::lock::{Lock, LockScope};
 use crate::node::Node;
+use crate::quota::{QuotaKey, QuotaRequest, Usage};
 use crate::schedule::Schedule;
 use crate::settings::Settings;
 use crate::units::{Capacity, Millis};
 
 /// Raised when the shape of [`State`] changes: older snapshots are then passed over and the log replayed.
-pub const STATE_VERSION: u32 = 3;
+pub const STATE_VERSION: u32 = 4;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
@@ -48,6 +50,13 @@ pub struct State {
     pub schedule_names: OrdMap<(WorkspaceId, Arc<str>), ScheduleId>,
     /// Those whose time has come, and whose job is not on record yet.
     pub schedules_due: OrdSet<ScheduleId>,
+    /// How much may be held. A fresh server has no limits.
+    pub quotas: OrdMap<QuotaKey, u64>,
+    /// What is held and in use, with and without a limit. Kept by `apply`.
+    pub quota_usage: OrdMap<QuotaKey, Usage>,
+    pub quota_requests: OrdMap<u64, Arc<QuotaRequest>>,
+    /// By what is locked, and the lower-case name.
+    pub locks: OrdMap<(LockScope, Arc<str>), Arc<Lock>>,
     /// Everything with a deadline, in the order it comes due.
     pub timers: OrdSet<(Millis, Timer)>,
     /// Clusters whose target was cut by the provider's limits: dirty again when a node goes.
@@ -65,6 +74,7 @@ pub struct NextIds {
     pub node: NodeId,
     pub job: JobId,
     pub schedule: ScheduleId,
+    pub quota_request: u64,
 }
 
 impl Default for NextIds {
@@ -75,6 +85,7 @@ impl Default for NextIds {
             node: NodeId(1),
             job: JobId(1),
             schedule: ScheduleId(1),
+            quota_request: 1,
         }
     }
 }

@@ -201,6 +201,7 @@ impl World {
                 location: None,
                 size: None,
                 tier: None,
+                network: None,
                 min: Some(min.into()),
                 max: Some(max.into()),
                 idle_ms: Some(i64::from(idle_s) * 1000),

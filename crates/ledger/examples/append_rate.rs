@@ -56,10 +56,12 @@ impl Work {
                 location: "eastus".into(),
                 shape: Shape {
                     size: "STANDARD_DS3_V2".into(),
+                    family: "standardDSv2Family".into(),
                     nominal: NODE,
                     tier: Tier::Dedicated,
                     price: MicroUsd(1),
                 },
+                network: None,
                 scale: Scale { min: 0, max: 4, idle_ms: 120_000 },
                 document: document()?,
             }
@@ -68,6 +70,7 @@ impl Work {
                 id: NodeId(1),
                 cluster: ClusterId(1),
                 nominal: NODE,
+                shape: None,
                 deadline: Millis(u64::MAX >> 1),
                 reason: "work waits".into(),
             }

@@ -1,8 +1,8 @@
 //! Old events in today's shape. A released version is never changed: when a kind gets a new version, a step here
 //! lifts the old body, and the log itself stays as it was written.
 
-use neap_core::Event;
 use neap_core::event::DecodeError;
+use neap_core::{Event, catalogue};
 use serde_json::Value;
 
 /// Lifts one kind from one version to a newer one; the ledger goes on from there until today's is reached.
@@ -14,8 +14,16 @@ struct Upcaster {
     lift: fn(Value) -> Value,
 }
 
-/// In the order they were made. Empty: every version that was ever released is today's.
-const UPCASTERS: &[Upcaster] = &[];
+/// In the order they were made.
+const UPCASTERS: &[Upcaster] =
+    &[Upcaster { kind: "cluster.created", from: 1, to_kind: "cluster.created", to: 2, lift: with_family }];
+
+/// Quotas count by family, which a cluster had to be looked up for.
+fn with_family(mut created: Value) -> Value {
+    let size = created["shape"]["size"].as_str().and_then(catalogue::size);
+    created["shape"]["family"] = size.map_or("", |size| size.family).into();
+    created
+}
 
 pub(crate) fn decode(kind: &str, version: u16, body: &[u8]) -> Result<Event, DecodeError> {
     decode_with(UPCASTERS, kind, version, body)
@@ -61,6 +69,19 @@ mod tests {
             assert_eq!(decode_with(MADE_UP, "node.quiet", version, body.as_bytes()).unwrap(), today);
         }
         assert_eq!(decode_with(MADE_UP, "node.silent", 1, br#"{"id":7}"#).unwrap(), today);
+    }
+
+    #[test]
+    fn a_cluster_of_before_quotas_gets_its_family() {
+        let body = r#"{"id":1,"workspace":1,"name":"cpu","location":"westus","document":"DOC",
+            "shape":{"size":"STANDARD_DS3_V2","nominal":{"cpus_milli":4000,"memory_mb":14336,"gpus":0},"tier":"Dedicated","price":1},
+            "scale":{"min":0,"max":1,"idle_ms":1}}"#;
+        let document = serde_json::to_value(neap_core::DocHash([0; 32])).unwrap();
+        let body = body.replace("\"DOC\"", &document.to_string());
+        let Event::ClusterCreated(created) = decode("cluster.created", 1, body.as_bytes()).unwrap() else {
+            panic!()
+        };
+        assert_eq!(&*created.shape.family, "standardDSv2Family");
     }
 
     #[test]

@@ -340,6 +340,7 @@ impl World {
             location: None,
             size: None,
             tier: None,
+            network: None,
             min: Some(min as i64),
             max: Some(max as i64),
             idle_ms: Some(self.rng.between(0, 12_000) as i64),

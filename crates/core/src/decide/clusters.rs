@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use super::places::{being_deleted, known_location, live_workspace};
+use super::places::{being_deleted, known_location, live_workspace, open_workspace};
 use crate::catalogue;
 use crate::cluster::{Cluster, Scale, Shape, Tier};
 use crate::command::PutCluster;
 use crate::event::{ClusterCreated, ClusterDeleteRequested, ClusterUpdated, Event};
 use crate::ids::ClusterId;
 use crate::limits;
+use crate::lock::{self, Act, LockScope};
 use crate::names;
 use crate::problem::{Code, Problem, Refusal};
+use crate::quota::{self, Declared};
 use crate::state::State;
 use crate::units::MicroUsd;
 
@@ -29,12 +31,24 @@ pub fn put(state: &State, mut put: PutCluster) -> Result<Vec<Event>, Refusal> {
         if existing.is_deleting() {
             return Err(being_deleted("compute", &put.name));
         }
+        lock::check(state, &LockScope::Cluster(existing.id), Act::Change)?;
         check_unchanged(existing, &put, &mut problems);
+        problems.extend(quota::refusals(
+            state,
+            Declared {
+                workspace: put.workspace,
+                location: &existing.location,
+                shape: &existing.shape,
+                scale,
+                existing: Some(existing),
+            },
+        ));
         Refusal::unless_empty(problems)?;
         let revision = existing.revision + 1;
         return Ok(vec![ClusterUpdated { id: existing.id, revision, scale, document: put.document }.into()]);
     }
 
+    open_workspace(state, put.workspace)?;
     problems.extend(names::check_cluster_name(&put.name));
     let location =
         known_location(state, put.location.as_deref().unwrap_or(&workspace.location), &mut problems);
@@ -55,6 +69,13 @@ pub fn put(state: &State, mut put: PutCluster) -> Result<Vec<Event>, Refusal> {
             .at("name"),
         );
     }
+    if let Some(shape) = &shape {
+        let workspace = put.workspace;
+        problems.extend(quota::refusals(
+            state,
+            Declared { workspace, location: &location, shape, scale, existing: None },
+        ));
+    }
     // A taken name is a conflict whatever else is wrong: its code speaks first.
     problems.sort_by_key(|p| p.code != Code::ComputeNameTaken);
     Refusal::unless_empty(problems)?;
@@ -68,6 +89,7 @@ pub fn put(state: &State, mut put: PutCluster) -> Result<Vec<Event>, Refusal> {
             name: put.name,
             location,
             shape,
+            network: put.network,
             scale,
             document: put.document,
         }
@@ -79,7 +101,10 @@ pub fn delete(state: &State, id: ClusterId, reason: Arc<str>) -> Result<Vec<Even
     match state.clusters.get(&id) {
         None => Err(Refusal::because(Code::ResourceNotFound, "The compute was not found.")),
         Some(cluster) if cluster.is_deleting() => Ok(Vec::new()),
-        Some(_) => Ok(vec![ClusterDeleteRequested { id, reason }.into()]),
+        Some(_) => {
+            lock::check(state, &LockScope::Cluster(id), Act::Delete)?;
+            Ok(vec![ClusterDeleteRequested { id, reason }.into()])
+        }
     }
 }
 
@@ -175,6 +200,7 @@ fn check_shape(put: &PutCluster, problems: &mut Vec<Problem>) -> Option<Shape> {
     };
     Some(Shape {
         size: size.name.to_ascii_uppercase().into(),
+        family: size.family.into(),
         nominal: size.capacity(),
         tier,
         price: price.unwrap_or(MicroUsd(0)),

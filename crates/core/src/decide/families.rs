@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::jobs::{self, Asked};
-use super::places::live_workspace;
+use super::places::open_workspace;
 use super::shape;
 use crate::command::{NewMemberKind, SubmitFamily};
 use crate::event::{Event, FamilyClosing, FamilyOpened, JobEnded, JobSubmitted};
@@ -19,7 +19,7 @@ use crate::units::Millis;
 
 pub fn submit(state: &State, submit: SubmitFamily, now: Millis) -> Result<Vec<Event>, Refusal> {
     super::refuse_while_draining(state)?;
-    live_workspace(state, submit.workspace)?;
+    open_workspace(state, submit.workspace)?;
     let Some(first) = submit.members.first() else {
         return Err(Refusal::because(Code::BadArgument, "The job has no members."));
     };

@@ -2,6 +2,7 @@
 
 mod clusters;
 mod families;
+mod governance;
 mod jobs;
 mod places;
 mod ranks;
@@ -34,13 +35,21 @@ pub fn decide(state: &State, command: Command, now: Millis) -> Result<Vec<Event>
         Command::PutWorkspace(put) => places::put_workspace(state, put),
         Command::DeleteWorkspace { workspace } => places::delete_workspace(state, workspace),
         Command::PutAsset { workspace, kind, name, version, document, content } => {
-            places::live_workspace(state, workspace)?;
+            places::open_workspace(state, workspace)?;
             Ok(vec![AssetPut { workspace, kind, name, version, document, content }.into()])
         }
         Command::DeleteAsset { workspace, kind, name, version } => {
-            places::live_workspace(state, workspace)?;
+            places::open_workspace(state, workspace)?;
             Ok(vec![AssetDeleted { workspace, kind, name, version }.into()])
         }
+
+        Command::SetQuota { key, limit, by } => governance::set_quota(state, key, limit, by),
+        Command::RequestQuota(request) => governance::request_quota(state, request),
+        Command::AnswerQuota { request, approved, by, reason } => {
+            governance::answer_quota(state, request, approved, by, reason)
+        }
+        Command::PutLock(put) => governance::put_lock(state, put),
+        Command::DeleteLock { scope, name } => governance::delete_lock(state, scope, &name),
 
         Command::PutCluster(put) => clusters::put(state, put),
         Command::DeleteCluster { cluster, reason } => clusters::delete(state, cluster, reason),

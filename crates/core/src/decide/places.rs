@@ -6,6 +6,7 @@ use crate::event::{
     Event, GroupDeleted, GroupPut, WorkspaceCreated, WorkspaceDeleteRequested, WorkspaceUpdated,
 };
 use crate::ids::{DocHash, WorkspaceId};
+use crate::lock::{self, Act, LockScope};
 use crate::names;
 use crate::problem::{Code, Problem, Refusal};
 use crate::state::{GroupKey, State, Workspace};
@@ -37,6 +38,7 @@ pub fn put_group(
         );
     }
     Refusal::unless_empty(problems)?;
+    lock::check(state, &LockScope::Group(GroupKey::new(&subscription, &name)), Act::Change)?;
     Ok(vec![GroupPut { subscription, name, location, document }.into()])
 }
 
@@ -48,6 +50,7 @@ pub fn delete_group(state: &State, subscription: Arc<str>, name: Arc<str>) -> Re
             format!("Resource group '{name}' could not be found."),
         ));
     }
+    lock::check(state, &LockScope::Group(key.clone()), Act::Delete)?;
     let inside: Vec<_> = state
         .workspace_names
         .iter()
@@ -81,6 +84,7 @@ pub fn put_workspace(state: &State, put: PutWorkspace) -> Result<Vec<Event>, Ref
                 .at("location"),
             );
         }
+        lock::check(state, &LockScope::Workspace(existing.id), Act::Change)?;
         Refusal::unless_empty(problems)?;
         return Ok(vec![WorkspaceUpdated { id: existing.id, document: put.document }.into()]);
     }
@@ -91,6 +95,7 @@ pub fn put_workspace(state: &State, put: PutWorkspace) -> Result<Vec<Event>, Ref
             format!("Resource group '{}' could not be found; create it first.", put.group),
         ));
     }
+    lock::check(state, &LockScope::Group(GroupKey::new(&put.subscription, &put.group)), Act::Change)?;
     let location = match &put.location {
         Some(location) => known_location(state, location, &mut problems),
         None => {
@@ -116,7 +121,10 @@ pub fn delete_workspace(state: &State, id: WorkspaceId) -> Result<Vec<Event>, Re
     match state.workspaces.get(&id) {
         None => Err(Refusal::because(Code::ResourceNotFound, "The workspace was not found.")),
         Some(workspace) if workspace.deleting => Ok(Vec::new()),
-        Some(_) => Ok(vec![WorkspaceDeleteRequested { id }.into()]),
+        Some(_) => {
+            lock::check(state, &LockScope::Workspace(id), Act::Delete)?;
+            Ok(vec![WorkspaceDeleteRequested { id }.into()])
+        }
     }
 }
 
@@ -127,6 +135,13 @@ pub fn live_workspace(state: &State, id: WorkspaceId) -> Result<&Arc<Workspace>,
         Some(workspace) if workspace.deleting => Err(being_deleted("workspace", &workspace.name)),
         Some(workspace) => Ok(workspace),
     }
+}
+
+/// The workspace, if things in it may be changed: it is there, and no lock stops that.
+pub fn open_workspace(state: &State, id: WorkspaceId) -> Result<&Arc<Workspace>, Refusal> {
+    let workspace = live_workspace(state, id)?;
+    lock::check(state, &LockScope::Workspace(id), Act::Change)?;
+    Ok(workspace)
 }
 
 pub fn being_deleted(kind: &str, name: &str) -> Refusal {

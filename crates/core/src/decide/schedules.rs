@@ -1,6 +1,6 @@
 //! Putting, firing and deleting schedules. The calendar is not asked here: its answers come with the commands.
 
-use super::places::live_workspace;
+use super::places::open_workspace;
 use crate::command::{PutSchedule, RecordFiring};
 use crate::event::{Event, ScheduleDeleted, ScheduleDue, SchedulePut, ScheduleTriggered};
 use crate::ids::ScheduleId;
@@ -12,7 +12,7 @@ use crate::units::Millis;
 
 pub fn put(state: &State, put: PutSchedule, now: Millis) -> Result<Vec<Event>, Refusal> {
     super::refuse_while_draining(state)?;
-    live_workspace(state, put.workspace)?;
+    open_workspace(state, put.workspace)?;
     let mut problems = put.problems;
     let existing = state.schedule(put.workspace, &put.name);
     if existing.is_none() {

@@ -14,7 +14,7 @@ mod place;
 mod retire;
 mod scale;
 
-pub use scale::{nodes_ever, provider_cut};
+pub use scale::{node_cut, nodes_ever};
 
 use std::collections::BTreeSet;
 

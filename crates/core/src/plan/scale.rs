@@ -11,13 +11,19 @@ use crate::draft::Draft;
 use crate::event::{ClusterTarget, NodeLeaving, NodeRequested};
 use crate::ids::ClusterId;
 use crate::job::{Job, Need};
+use crate::lock;
 use crate::planted::{self, Bug};
+use crate::quota;
 use crate::state::State;
 use crate::units::{Capacity, Millis};
 
 pub fn scale(draft: &mut Draft, id: ClusterId, now: Millis) {
     let Some(cluster) = draft.state.clusters.get(&id) else { return };
     let demand = demand(&draft.state, cluster, now);
+    if let Some(cut) = lock::scaling_cut(&draft.state, cluster).filter(|_| !planted::is(Bug::LockIgnored)) {
+        keep(draft, id, demand.nodes, vec![cut], now);
+        return;
+    }
     // A node that was let go may have made room for another, and one that comes may let another go.
     let cuts = loop {
         let events_before = draft.events.len();
@@ -26,10 +32,15 @@ pub fn scale(draft: &mut Draft, id: ClusterId, now: Millis) {
             break cuts;
         }
     };
-    let Some(after) = draft.state.clusters.get(&id) else { return };
-    let target = after.live.min(after.scale.max);
-    if after.target != target || after.cuts != cuts {
-        draft.emit(now, ClusterTarget { id, target, demand: demand.nodes, cuts });
+    keep(draft, id, demand.nodes, cuts, now);
+}
+
+/// What there is becomes the target, and what kept it from being more is recorded.
+fn keep(draft: &mut Draft, id: ClusterId, demand: u32, cuts: Vec<Cut>, now: Millis) {
+    let Some(cluster) = draft.state.clusters.get(&id) else { return };
+    let target = cluster.live.min(cluster.scale.max);
+    if cluster.target != target || cluster.cuts != cuts {
+        draft.emit(now, ClusterTarget { id, target, demand, cuts });
     }
 }
 
@@ -79,7 +90,7 @@ fn demand(state: &State, cluster: &Cluster, now: Millis) -> Demand {
             // It cannot have them all, so it needs none, and nothing behind it is placed either.
             Need::Whole if job.nodes > 1 && job.nodes > cluster.scale.max => break,
             Need::Whole if job.nodes > 1 && is_held_back(state, cluster, job, demand.nodes, now) => {
-                let max = nodes_ever(state, cluster.shape.nominal);
+                let max = nodes_ever(state, cluster);
                 demand.held_back = Some(Cut::ProviderAtOnce { wanted: job.nodes, max });
                 break;
             }
@@ -97,8 +108,7 @@ fn demand(state: &State, cluster: &Cluster, now: Millis) -> Demand {
 /// A job on several nodes keeps those it has until it has them all. Where the provider has no room for that, two of them
 /// in two clusters could wait for each other for ever; so the later one holds nothing as long as the earlier one waits.
 fn is_held_back(state: &State, cluster: &Cluster, job: &Job, ahead: u32, now: Millis) -> bool {
-    let nominal = cluster.shape.nominal;
-    if job.nodes > nodes_ever(state, nominal) {
+    if job.nodes > nodes_ever(state, cluster) {
         return true;
     }
     let missing = ahead
@@ -107,7 +117,7 @@ fn is_held_back(state: &State, cluster: &Cluster, job: &Job, ahead: u32, now: Mi
         .min(cluster.scale.max.saturating_sub(cluster.live));
     // Where nodes fail to start, that is what it waits for.
     let asks = cluster.boot.retry_at.is_none_or(|at| at <= now);
-    asks && missing > nodes_free(state, nominal)
+    asks && missing > nodes_free(state, cluster)
         && first_for_room(state).is_some_and(|first| first.cluster != cluster.id && first.id < job.id)
 }
 
@@ -123,20 +133,30 @@ pub(super) fn first_for_room(state: &State) -> Option<&Job> {
     waiting.sort_by_key(|(_, job)| job.id);
     let can_have = |(cluster, job): &(&Arc<Cluster>, &Arc<Job>)| {
         let kept: u32 = state.clusters.values().filter(|c| c.id != cluster.id).map(|c| c.scale.min).sum();
-        job.nodes <= nodes_ever(state, cluster.shape.nominal).saturating_sub(kept)
+        let provider = provider_nodes_ever(state, cluster.shape.nominal).saturating_sub(kept);
+        job.nodes <= provider.min(quota::nodes_ever(state, cluster))
     };
     waiting.into_iter().find(can_have).map(|(_, job)| &**job)
 }
 
+/// How many nodes a cluster could ever have at once, whatever its maximum.
+pub fn nodes_ever(state: &State, cluster: &Cluster) -> u32 {
+    provider_nodes_ever(state, cluster.shape.nominal).min(quota::nodes_ever(state, cluster))
+}
+
 /// How many nodes of this size the provider could ever have at once.
-pub fn nodes_ever(state: &State, nominal: Capacity) -> u32 {
+fn provider_nodes_ever(state: &State, nominal: Capacity) -> u32 {
     let provider = &state.settings.provider;
     let Some(machine) = provider.machine.filter(|_| provider.strict) else { return provider.nodes_max };
     provider.nodes_max.min(times(machine, nominal.min(machine)))
 }
 
-/// How many more it could make now.
-fn nodes_free(state: &State, nominal: Capacity) -> u32 {
+/// How many more it could have now.
+fn nodes_free(state: &State, cluster: &Cluster) -> u32 {
+    provider_nodes_free(state, cluster.shape.nominal).min(quota::nodes_free(state, cluster))
+}
+
+fn provider_nodes_free(state: &State, nominal: Capacity) -> u32 {
     let provider = &state.settings.provider;
     let in_use = u32::try_from(state.nodes.len()).unwrap_or(u32::MAX);
     let free = provider.nodes_max.saturating_sub(in_use);
@@ -163,7 +183,7 @@ fn grow(draft: &mut Draft, cluster: &Cluster, gap: u32, now: Millis, cuts: &mut 
         format!("{} jobs wait", cluster.queue.len()).into()
     };
     for _ in 0..gap {
-        if let Some(cut) = provider_cut(&draft.state, cluster.shape.nominal) {
+        if let Some(cut) = node_cut(&draft.state, cluster) {
             cuts.push(cut);
             return;
         }
@@ -175,6 +195,7 @@ fn grow(draft: &mut Draft, cluster: &Cluster, gap: u32, now: Millis, cuts: &mut 
                 id,
                 cluster: cluster.id,
                 nominal: cluster.shape.nominal,
+                shape: None,
                 deadline,
                 reason: reason.clone(),
             },
@@ -182,8 +203,14 @@ fn grow(draft: &mut Draft, cluster: &Cluster, gap: u32, now: Millis, cuts: &mut 
     }
 }
 
+/// Why a cluster can have no further node, if so: quota, then the provider.
+pub fn node_cut(state: &State, cluster: &Cluster) -> Option<Cut> {
+    let quota = quota::node_cut(state, cluster).filter(|_| !planted::is(Bug::QuotaPassed));
+    quota.or_else(|| provider_cut(state, cluster.shape.nominal))
+}
+
 /// Why the provider can make no further node, if so.
-pub fn provider_cut(state: &State, nominal: Capacity) -> Option<Cut> {
+fn provider_cut(state: &State, nominal: Capacity) -> Option<Cut> {
     let provider = &state.settings.provider;
     let in_use = u32::try_from(state.nodes.len()).unwrap_or(u32::MAX);
     if in_use >= provider.nodes_max {

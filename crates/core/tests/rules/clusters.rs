@@ -35,10 +35,12 @@ fn a_cluster_of_which_nothing_is_said_has_the_defaults() {
         location: "westus".into(),
         shape: Shape {
             size: "STANDARD_DS3_V2".into(),
+            family: "standardDSv2Family".into(),
             nominal: NOMINAL,
             tier: Tier::Dedicated,
             price: MicroUsd(293_000),
         },
+        network: None,
         scale: Scale { min: DEFAULT_MIN, max: DEFAULT_MAX, idle_ms: DEFAULT_IDLE_MS },
         document: DOCUMENT,
     };

@@ -10,7 +10,7 @@ use neap_core::{Capacity, ClusterId, Code, Command, Event, NodeId, invariants};
 
 use crate::world::{CPU, NOMINAL, QUARTER, World, cancel, cluster, job, kinds, settings, share};
 
-fn requested(events: &[Event]) -> usize {
+pub fn requested(events: &[Event]) -> usize {
     events.iter().filter(|event| matches!(event, Event::NodeRequested(_))).count()
 }
 
@@ -52,6 +52,7 @@ fn the_minimum_is_there_from_the_beginning() {
         id: NodeId(1),
         cluster: CPU,
         nominal: NOMINAL,
+        shape: None,
         deadline: world.now.plus(world.state.settings.create_deadline_ms),
         reason: "min_instances is 2".into(),
     };

@@ -254,6 +254,7 @@ pub fn cluster(name: &str) -> PutCluster {
         location: None,
         size: None,
         tier: None,
+        network: None,
         min: None,
         max: None,
         idle_ms: None,

@@ -57,10 +57,12 @@ impl Story {
             location: "eastus".into(),
             shape: Shape {
                 size: "STANDARD_DS3_V2".into(),
+                family: "standardDSv2Family".into(),
                 nominal: NODE,
                 tier: Tier::Dedicated,
                 price: MicroUsd(229_000),
             },
+            network: None,
             scale: Scale { min: 0, max: 64, idle_ms: 120_000 },
             document,
         });
@@ -136,6 +138,7 @@ impl Story {
                     id,
                     cluster: CLUSTER,
                     nominal: NODE,
+                    shape: None,
                     deadline,
                     reason: "work waits".into(),
                 });

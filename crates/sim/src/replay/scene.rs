@@ -83,6 +83,7 @@ pub(crate) fn put(pool: &Pool) -> Command {
         location: None,
         size: Some(pool.size.clone()),
         tier: None,
+        network: None,
         min: Some(pool.min.into()),
         max: Some(pool.max.into()),
         idle_ms: Some(i64::try_from(pool.idle_ms).unwrap_or(i64::MAX)),

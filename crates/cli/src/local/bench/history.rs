@@ -185,7 +185,7 @@ impl Past {
         let nominal = self.state.clusters.get(&self.runs).map(|c| c.shape.nominal).unwrap_or_default();
         let reason = "1 jobs wait".into();
         vec![
-            NodeRequested { id, cluster: self.runs, nominal, deadline, reason }.into(),
+            NodeRequested { id, cluster: self.runs, nominal, shape: None, deadline, reason }.into(),
             NodeCreating { id, deadline }.into(),
             NodePreparing { id, deadline }.into(),
             NodeReady { id, actual: nominal, isolation: "pid, mount, cgroup".into() }.into(),
@@ -235,10 +235,12 @@ mod tests {
             location: "eastus".into(),
             shape: Shape {
                 size: "STANDARD_D2_V3".into(),
+                family: "standardDv3Family".into(),
                 nominal,
                 tier: Tier::Dedicated,
                 price: MicroUsd(1),
             },
+            network: None,
             scale: Scale { min: 0, max, idle_ms: 0 },
             document: DocHash([1; 32]),
         };

@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use neap_core::command::PutCluster;
 use neap_core::documents::ClusterDocument;
-use neap_core::state::Workspace;
+use neap_core::state::{GroupKey, Workspace};
 use neap_core::{Command, Refusal};
 use neap_identity::PasswordHash;
 use serde_json::Value;
@@ -92,6 +92,7 @@ async fn write(
         location: asked.location.map(Into::into),
         size: asked.size.map(Into::into),
         tier: asked.tier.map(Into::into),
+        network: asked.document.subnet.as_deref().and_then(group_of),
         // Of an existing cluster what is not asked for stays; a new one gets the defaults.
         min: asked.min.or(current.map(|cluster| cluster.scale.min.into())),
         max: asked.max.or(current.map(|cluster| cluster.scale.max.into())),
@@ -101,6 +102,15 @@ async fn write(
     });
     app.submit(&ask.caller, command, vec![document]).await?;
     Ok(current.is_none())
+}
+
+/// The resource group that an ARM id lies in.
+fn group_of(id: &str) -> Option<GroupKey> {
+    let mut segments = id.split('/').filter(|segment| !segment.is_empty());
+    let mut after = |word: &str| {
+        segments.find(|segment| segment.eq_ignore_ascii_case(word)).and_then(|_| segments.next())
+    };
+    Some(GroupKey::new(after("subscriptions")?, after("resourceGroups")?))
 }
 
 /// A new cluster keeps the password's hash; an existing one only compares.

@@ -82,6 +82,7 @@ pub(super) async fn ensure(
         location: None,
         size: Some(wanted.size.as_str().into()),
         tier: Some(wanted.tier.canonical().into()),
+        network: None,
         min: Some(0),
         max: Some(i64::from(wanted.nodes.max(NODES_MAX))),
         idle_ms: Some(IDLE_MS),

@@ -1,0 +1,102 @@
+//! Q1 and K1: no grant passes a limit on cores, and what a lock holds still is still.
+
+use std::collections::BTreeMap;
+
+use imbl::OrdMap;
+
+use super::{Violation, broken};
+use crate::cluster::{Cluster, Shape};
+use crate::event::Event;
+use crate::ids::ClusterId;
+use crate::lock;
+use crate::quota::{self, Holder, QuotaKey, Usage};
+use crate::state::State;
+
+/// Q1: what is counted against limits is what clusters hold and nodes use.
+pub fn q1_usage_is_counted(state: &State, out: &mut Vec<Violation>) {
+    let mut counted: OrdMap<QuotaKey, Usage> = OrdMap::new();
+    for cluster in state.clusters.values() {
+        for key in quota::keys(state, cluster.workspace, &cluster.location, &cluster.shape) {
+            let held = quota::holds(&key.pool, &cluster.shape, cluster.scale);
+            counted.entry(key).or_default().held += held;
+        }
+        for node in state.nodes_of(cluster) {
+            for key in quota::keys(state, cluster.workspace, &cluster.location, &node.shape) {
+                if key.pool.counts_cores() {
+                    counted.entry(key).or_default().in_use += quota::cores(&node.shape);
+                }
+            }
+        }
+    }
+    let counted: OrdMap<_, _> = counted.into_iter().filter(|(_, usage)| *usage != Usage::default()).collect();
+    if counted != state.quota_usage {
+        broken(out, "Q1", format!("usage is {counted:?} and {:?} is kept", state.quota_usage));
+    }
+    for key in state.quotas.keys() {
+        if let Holder::Workspace(id) = &key.holder
+            && !state.workspaces.contains_key(id)
+        {
+            broken(out, "Q1", format!("a limit of workspace {id} is kept, which is not there"));
+        }
+    }
+}
+
+/// What each cluster had declared, to tell a larger maximum from a smaller one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Grants {
+    declared: BTreeMap<ClusterId, u32>,
+}
+
+impl Grants {
+    pub fn observe(&mut self, event: &Event, after: &State, out: &mut Vec<Violation>) {
+        match event {
+            Event::ClusterCreated(e) => self.declared(e.id, e.scale.max, after, out),
+            Event::ClusterUpdated(e) => self.declared(e.id, e.scale.max, after, out),
+            Event::NodeRequested(e) => {
+                let Some(cluster) = after.clusters.get(&e.cluster) else { return };
+                let shape = e.shape.as_ref().unwrap_or(&cluster.shape);
+                for (key, limit) in limits_on(after, cluster, shape) {
+                    let in_use = after.quota_usage.get(&key).map_or(0, |usage| usage.in_use);
+                    if in_use > limit {
+                        broken(out, "Q1", format!("node {} makes {in_use} of {limit} of {key}", e.id));
+                    }
+                }
+                still(cluster, after, "asked for a node", out);
+            }
+            Event::NodeLeaving(e) => {
+                let Some(node) = after.nodes.get(&e.id) else { return };
+                let by_scaling = node.reason.starts_with("idle") || node.reason.starts_with("max_instances");
+                if let Some(cluster) = after.clusters.get(&node.cluster).filter(|_| by_scaling) {
+                    still(cluster, after, "let a node go", out);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn declared(&mut self, id: ClusterId, max: u32, after: &State, out: &mut Vec<Violation>) {
+        let before = self.declared.insert(id, max);
+        let Some(cluster) = after.clusters.get(&id).filter(|_| before.is_none_or(|before| max > before))
+        else {
+            return;
+        };
+        for (key, limit) in limits_on(after, cluster, &cluster.shape) {
+            let held = after.quota_usage.get(&key).map_or(0, |usage| usage.held);
+            if held > limit {
+                broken(out, "Q1", format!("cluster {id} makes {held} of {limit} of {key}"));
+            }
+        }
+    }
+}
+
+fn limits_on(state: &State, cluster: &Cluster, shape: &Shape) -> Vec<(QuotaKey, u64)> {
+    let keys = quota::keys(state, cluster.workspace, &cluster.location, shape);
+    keys.into_iter().filter_map(|key| state.quotas.get(&key).copied().map(|limit| (key, limit))).collect()
+}
+
+/// K1: a lock that stops scaling stops it.
+fn still(cluster: &Cluster, after: &State, did: &str, out: &mut Vec<Violation>) {
+    if lock::scaling_cut(after, cluster).is_some() && !cluster.is_deleting() {
+        broken(out, "K1", format!("cluster {} {did} although a lock stops scaling", cluster.id));
+    }
+}

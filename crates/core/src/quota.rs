@@ -1,0 +1,353 @@
+//! Quotas: how many cores may be held, where, and by whom. A cluster holds its maximum, also at zero nodes; its nodes use
+//! what they have until they are gone.
+//!
+//! Two gates, and both only ever refuse more: declaring a larger maximum ([`refusals`]), and asking for a node ([`node_cut`]).
+//! A limit that is lowered below what is held takes nothing away; it shows, and nothing is added.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::{Cluster, Cut, Scale, Shape, Tier};
+use crate::ids::WorkspaceId;
+use crate::planted::{self, Bug};
+use crate::problem::{Code, Problem};
+use crate::state::State;
+
+/// Whose limit it is. Both count: the tighter one binds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Holder {
+    /// Lower-case.
+    Subscription(Arc<str>),
+    Workspace(WorkspaceId),
+}
+
+/// What is counted.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Pool {
+    /// Dedicated cores of one family of sizes.
+    Family(Arc<str>),
+    /// Dedicated cores of all families.
+    Dedicated,
+    /// Low-priority cores of all families.
+    LowPriority,
+    Clusters,
+    /// Not a sum: the most that one cluster may have.
+    NodesPerCluster,
+}
+
+impl Pool {
+    /// As Azure calls it in `usages` and in errors.
+    pub fn azure_name(&self) -> String {
+        match self {
+            Self::Family(family) => format!("{} Cluster Dedicated vCPUs", family_words(family)),
+            Self::Dedicated => "Total Cluster Dedicated Regional vCPUs".into(),
+            Self::LowPriority => "Total Cluster LowPriority Regional vCPUs".into(),
+            Self::Clusters => "Clusters".into(),
+            Self::NodesPerCluster => "Nodes per Cluster".into(),
+        }
+    }
+
+    /// The option of `neap quota set` that names it.
+    pub fn flag(&self) -> String {
+        match self {
+            Self::Family(family) => format!("--family {family}"),
+            Self::Dedicated => "--dedicated".into(),
+            Self::LowPriority => "--low-priority".into(),
+            Self::Clusters => "--clusters".into(),
+            Self::NodesPerCluster => "--nodes-per-cluster".into(),
+        }
+    }
+
+    /// A sum of cores, which nodes use; the others are counts.
+    pub const fn counts_cores(&self) -> bool {
+        match self {
+            Self::Family(_) | Self::Dedicated | Self::LowPriority => true,
+            Self::Clusters | Self::NodesPerCluster => false,
+        }
+    }
+
+    const fn unit(&self) -> &'static str {
+        match self {
+            Self::Family(_) | Self::Dedicated | Self::LowPriority => "cores",
+            Self::Clusters => "clusters",
+            Self::NodesPerCluster => "nodes",
+        }
+    }
+}
+
+/// `standardDSv2Family` in words: `Standard DSv2 Family`.
+pub fn family_words(family: &str) -> String {
+    let stem = family.strip_suffix("Family").unwrap_or(family);
+    let stem = stem.strip_prefix("standard").or_else(|| stem.strip_prefix("Standard")).unwrap_or(stem);
+    format!("Standard {} Family", stem.trim())
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct QuotaKey {
+    pub holder: Holder,
+    /// Canonical.
+    pub location: Arc<str>,
+    pub pool: Pool,
+}
+
+/// What counts against a limit, kept by `apply` whether or not there is a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// What clusters have declared: cores at their maximum, or how many clusters there are.
+    pub held: u64,
+    /// Cores of nodes that are not gone.
+    pub in_use: u64,
+}
+
+/// Who wants another limit, and what was answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaRequest {
+    pub id: u64,
+    pub key: QuotaKey,
+    pub limit: u64,
+    pub by: Arc<str>,
+    pub reason: Arc<str>,
+    pub at: crate::units::Millis,
+    pub answer: Option<QuotaAnswer>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaAnswer {
+    pub approved: bool,
+    pub by: Arc<str>,
+    pub reason: Arc<str>,
+    pub at: crate::units::Millis,
+}
+
+/// Cores as quotas count them: those of the declared size, whatever the machine has.
+pub const fn cores(shape: &Shape) -> u64 {
+    (shape.nominal.cpus_milli as u64).div_ceil(1_000)
+}
+
+/// Everything whose limit a cluster of this shape counts against.
+pub fn keys(state: &State, workspace: WorkspaceId, location: &Arc<str>, shape: &Shape) -> Vec<QuotaKey> {
+    let subscription = state.workspaces.get(&workspace).map(|w| w.subscription.to_lowercase().into());
+    let holders = subscription.map(Holder::Subscription).into_iter().chain([Holder::Workspace(workspace)]);
+    let cores = match shape.tier {
+        Tier::Dedicated => vec![Pool::Family(shape.family.clone()), Pool::Dedicated],
+        Tier::LowPriority => vec![Pool::LowPriority],
+    };
+    let pools: Vec<Pool> = cores.into_iter().chain([Pool::Clusters, Pool::NodesPerCluster]).collect();
+    let key =
+        |holder: Holder, pool: &Pool| QuotaKey { holder, location: location.clone(), pool: pool.clone() };
+    holders.flat_map(|holder| pools.iter().map(move |pool| key(holder.clone(), pool))).collect()
+}
+
+/// What a cluster of this shape and scale holds of a pool.
+pub const fn holds(pool: &Pool, shape: &Shape, scale: Scale) -> u64 {
+    match pool {
+        Pool::Family(_) | Pool::Dedicated | Pool::LowPriority => cores(shape) * scale.max as u64,
+        Pool::Clusters => 1,
+        Pool::NodesPerCluster => 0,
+    }
+}
+
+/// A cluster as it is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Declared<'a> {
+    pub workspace: WorkspaceId,
+    pub location: &'a Arc<str>,
+    pub shape: &'a Shape,
+    pub scale: Scale,
+    /// As it is, if it is there.
+    pub existing: Option<&'a Cluster>,
+}
+
+/// Why this may not be declared: every limit it would pass, with the number asked, who holds what, what is free and what
+/// to do. What does not grow passes, whatever the limits say by now.
+pub fn refusals(state: &State, wanted: Declared<'_>) -> Vec<Problem> {
+    if state.quotas.is_empty() || planted::is(Bug::QuotaNotChecked) {
+        return Vec::new();
+    }
+    let keys = keys(state, wanted.workspace, wanted.location, wanted.shape);
+    keys.into_iter().filter_map(|key| refusal(state, &key, wanted)).collect()
+}
+
+fn refusal(state: &State, key: &QuotaKey, wanted: Declared<'_>) -> Option<Problem> {
+    let limit = *state.quotas.get(key)?;
+    let per_node = cores(wanted.shape);
+    if key.pool == Pool::NodesPerCluster {
+        let grows = wanted.existing.is_none_or(|old| wanted.scale.max > old.scale.max);
+        let max = u64::from(wanted.scale.max);
+        return (grows && max > limit).then(|| {
+            let message = format!(
+                "maxNodeCount is {max}; {} allows {limit} nodes per cluster in {}. Lower maxNodeCount, or ask for more with 'neap quota request'.",
+                holder_words(state, &key.holder), key.location
+            );
+            Problem::new(Code::ClusterCoreQuotaReached, message).at("maxNodeCount")
+        });
+    }
+    let before = wanted
+        .existing
+        .filter(|old| keys_include(state, old, key))
+        .map_or(0, |old| holds(&key.pool, &old.shape, old.scale));
+    let asked = holds(&key.pool, wanted.shape, wanted.scale);
+    let held = state.quota_usage.get(key).map_or(0, |usage| usage.held) - before;
+    if asked <= before || held + asked <= limit {
+        return None;
+    }
+    let least = match key.pool {
+        Pool::Clusters => 1,
+        _ => per_node * u64::from(wanted.scale.min.max(1)),
+    };
+    let free = limit.saturating_sub(held);
+    let unit = key.pool.unit();
+    // Azure's two codes: not even the smallest form fits, or the whole does not.
+    let (code, asks) = if wanted.existing.is_none() && least > free && key.pool != Pool::Clusters {
+        let nodes = wanted.scale.min.max(1);
+        (
+            Code::ClusterMinNodesExceedCoreQuota,
+            format!("{nodes} nodes of {} are {least} {unit}", wanted.shape.size),
+        )
+    } else if key.pool == Pool::Clusters {
+        (Code::ClusterCoreQuotaReached, "this is one more cluster".into())
+    } else {
+        (
+            Code::ClusterCoreQuotaReached,
+            format!(
+                "{} nodes of {} at {per_node} cores are {asked} {unit}",
+                wanted.scale.max, wanted.shape.size
+            ),
+        )
+    };
+    let fits = match key.pool {
+        Pool::Clusters => String::new(),
+        _ if free >= per_node => format!(" lower maxNodeCount to {},", free / per_node),
+        _ => String::new(),
+    };
+    let message = format!(
+        "{} in {}: the limit of {} is {limit} {unit}, {held} are held{}, {free} are free, and {asks}. To go on:{fits} lower or delete what holds them, or ask for more with 'neap quota request {} --location {} --limit {}'.{}",
+        key.pool.azure_name(),
+        key.location,
+        holder_words(state, &key.holder),
+        held_by(state, key, wanted.existing),
+        key.pool.flag(),
+        key.location,
+        held + asked,
+        elsewhere(state, key, asked),
+    );
+    Some(Problem::new(code, message).at(if key.pool == Pool::Clusters { "name" } else { "maxNodeCount" }))
+}
+
+fn keys_include(state: &State, cluster: &Cluster, key: &QuotaKey) -> bool {
+    keys(state, cluster.workspace, &cluster.location, &cluster.shape).contains(key)
+}
+
+/// `: 'a' holds 16, 'b' holds 8`, largest first.
+fn held_by(state: &State, key: &QuotaKey, but: Option<&Cluster>) -> String {
+    let mut holders: Vec<_> = state
+        .clusters
+        .values()
+        .filter(|cluster| but.is_none_or(|but| but.id != cluster.id) && cluster.location == key.location)
+        .filter(|cluster| keys_include(state, cluster, key))
+        .map(|cluster| (holds(&key.pool, &cluster.shape, cluster.scale), cluster.name.clone()))
+        .filter(|(held, _)| *held > 0)
+        .collect();
+    holders.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    let more = holders.len().saturating_sub(HOLDERS_NAMED_MAX);
+    let named: Vec<_> =
+        holders.iter().take(HOLDERS_NAMED_MAX).map(|(held, name)| format!("'{name}' {held}")).collect();
+    match (named.is_empty(), more) {
+        (true, _) => String::new(),
+        (false, 0) => format!(" ({})", named.join(", ")),
+        (false, _) => format!(" ({} and {more} more)", named.join(", ")),
+    }
+}
+
+/// How many holders a message names.
+const HOLDERS_NAMED_MAX: usize = 5;
+
+/// A location that has a limit for this too, with room.
+fn elsewhere(state: &State, key: &QuotaKey, asked: u64) -> String {
+    let room = |other: &QuotaKey, limit: u64| {
+        let held = state.quota_usage.get(other).map_or(0, |usage| usage.held);
+        limit.saturating_sub(held)
+    };
+    let best = state
+        .quotas
+        .iter()
+        .filter(|(other, _)| {
+            other.holder == key.holder && other.pool == key.pool && other.location != key.location
+        })
+        .map(|(other, limit)| (room(other, *limit), &other.location))
+        .max_by_key(|(free, _)| *free);
+    match best {
+        Some((free, location)) if free >= asked => format!(" {location} has room: {free} are free there."),
+        _ => String::new(),
+    }
+}
+
+/// In the words of a message.
+pub fn holder_words(state: &State, holder: &Holder) -> String {
+    match holder {
+        Holder::Subscription(subscription) => format!("subscription {subscription}"),
+        Holder::Workspace(id) => {
+            let name = state.workspaces.get(id).map_or_else(|| id.to_string(), |w| w.name.to_string());
+            format!("workspace '{name}'")
+        }
+    }
+}
+
+/// Why a cluster may have no further node, if so: of the limits that bind, the first.
+pub fn node_cut(state: &State, cluster: &Cluster) -> Option<Cut> {
+    let needed = cores(&cluster.shape);
+    limits_on_nodes(state, cluster).find_map(|(key, limit, in_use)| {
+        (in_use + needed > limit).then(|| Cut::Quota { key, limit, in_use, needed })
+    })
+}
+
+/// How many more nodes the limits let a cluster have now.
+pub fn nodes_free(state: &State, cluster: &Cluster) -> u32 {
+    let cores = cores(&cluster.shape).max(1);
+    least(limits_on_nodes(state, cluster).map(|(_, limit, in_use)| limit.saturating_sub(in_use) / cores))
+}
+
+/// How many nodes the limits ever let a cluster have, once nobody else has more than its minimum.
+pub fn nodes_ever(state: &State, cluster: &Cluster) -> u32 {
+    let cores_each = cores(&cluster.shape).max(1);
+    least(limits_on_nodes(state, cluster).map(|(key, limit, _)| {
+        let others = state
+            .clusters
+            .values()
+            .filter(|c| c.id != cluster.id && c.location == cluster.location && c.scale.min > 0);
+        let kept: u64 = others
+            .filter(|c| keys_include(state, c, &key))
+            .map(|c| cores(&c.shape) * u64::from(c.scale.min))
+            .sum();
+        limit.saturating_sub(kept) / cores_each
+    }))
+}
+
+fn least(counts: impl Iterator<Item = u64>) -> u32 {
+    counts.min().map_or(u32::MAX, |n| u32::try_from(n).unwrap_or(u32::MAX))
+}
+
+/// The limits in force on a cluster's nodes, and what is in use of each.
+fn limits_on_nodes<'a>(
+    state: &'a State,
+    cluster: &Cluster,
+) -> impl Iterator<Item = (QuotaKey, u64, u64)> + 'a {
+    let keys = if state.quotas.is_empty() {
+        Vec::new()
+    } else {
+        keys(state, cluster.workspace, &cluster.location, &cluster.shape)
+    };
+    keys.into_iter().filter(|key| key.pool.counts_cores()).filter_map(|key| {
+        let limit = *state.quotas.get(&key)?;
+        let in_use = state.quota_usage.get(&key).map_or(0, |usage| usage.in_use);
+        Some((key, limit, in_use))
+    })
+}
+
+impl fmt::Display for QuotaKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {}", self.pool.azure_name(), self.location)
+    }
+}

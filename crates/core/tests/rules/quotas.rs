@@ -1,0 +1,183 @@
+//! Limits on cores: what may be declared, what may be asked for, and what a lowered limit does.
+
+use neap_core::cluster::Cut;
+use neap_core::command::{PutCluster, RequestQuota};
+use neap_core::event::{Event, QuotaSet};
+use neap_core::quota::{Holder, Pool, QuotaKey};
+use neap_core::{Code, Command};
+
+use crate::scaling::requested;
+use crate::world::{CPU, WORKSPACE, World, cluster};
+
+fn subscription(pool: Pool) -> QuotaKey {
+    QuotaKey { holder: Holder::Subscription("s".into()), location: "westus".into(), pool }
+}
+
+fn workspace(pool: Pool) -> QuotaKey {
+    QuotaKey { holder: Holder::Workspace(WORKSPACE), location: "westus".into(), pool }
+}
+
+fn family() -> Pool {
+    Pool::Family("standardDSv2Family".into())
+}
+
+fn limit(key: QuotaKey, limit: u64) -> Command {
+    Command::SetQuota { key, limit: Some(limit), by: "owner".into() }
+}
+
+fn put(name: &str, min: i64, max: i64) -> Command {
+    Command::PutCluster(PutCluster { min: Some(min), max: Some(max), idle_ms: Some(10_000), ..cluster(name) })
+}
+
+#[track_caller]
+fn why_refused(world: &World, command: Command) -> String {
+    world.ask(command).expect_err("it is refused").to_string()
+}
+
+#[test]
+fn a_cluster_holds_its_maximum_and_deletion_releases_it() {
+    let mut world = World::new();
+    world.tell(limit(subscription(family()), 24));
+    world.tell(put("cpu", 0, 4));
+    assert_eq!(world.state.quota_usage[&subscription(family())].held, 16);
+    assert_eq!(world.refused(put("other", 0, 3)), [Code::ClusterCoreQuotaReached]);
+    let why = why_refused(&world, put("other", 0, 3));
+    for part in [
+        "Standard DSv2 Family Cluster Dedicated vCPUs in westus",
+        "the limit of subscription s is 24 cores",
+        "16 are held ('cpu' 16)",
+        "8 are free",
+        "3 nodes of STANDARD_DS3_V2 at 4 cores are 12 cores",
+        "lower maxNodeCount to 2",
+        "neap quota request --family standardDSv2Family --location westus --limit 28",
+    ] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+    world.tell(put("other", 0, 2));
+    assert_eq!(world.refused(put("third", 0, 1)), [Code::ClusterMinNodesExceedCoreQuota]);
+    world.tell(Command::DeleteCluster { cluster: CPU, reason: "asked".into() });
+    world.tell(put("third", 0, 4));
+}
+
+#[test]
+fn every_limit_that_is_passed_is_named() {
+    let mut world = World::new();
+    for (key, max) in [
+        (subscription(family()), 8),
+        (subscription(Pool::Dedicated), 4),
+        (workspace(family()), 8),
+        (subscription(Pool::NodesPerCluster), 2),
+    ] {
+        world.tell(limit(key, max));
+    }
+    assert_eq!(world.refused(put("cpu", 0, 3)).len(), 4);
+    assert_eq!(
+        world.refused(put("cpu", 2, 2)),
+        [Code::ClusterMinNodesExceedCoreQuota],
+        "two nodes are eight cores, of four in all"
+    );
+    world.tell(put("cpu", 0, 1));
+    world.tell(limit(subscription(Pool::Clusters), 1));
+    let one_more = PutCluster { tier: Some("LowPriority".into()), max: Some(1), ..cluster("low") };
+    assert_eq!(world.refused(Command::PutCluster(one_more)), [Code::ClusterCoreQuotaReached]);
+}
+
+#[test]
+fn low_priority_cores_are_one_number_and_no_dedicated_ones() {
+    let mut world = World::new();
+    world.tell(limit(subscription(Pool::Dedicated), 0));
+    world.tell(limit(subscription(Pool::LowPriority), 8));
+    let low = |name: &str, size: &str, max| {
+        let tier = Some("LowPriority".into());
+        Command::PutCluster(PutCluster { size: Some(size.into()), tier, max: Some(max), ..cluster(name) })
+    };
+    world.tell(low("one", "Standard_DS3_v2", 1));
+    assert_eq!(world.refused(low("two", "Standard_D4s_v3", 2)), [Code::ClusterCoreQuotaReached]);
+    world.tell(low("two", "Standard_D4s_v3", 1));
+    assert_eq!(world.refused(put("cpu", 0, 1)), [Code::ClusterMinNodesExceedCoreQuota]);
+}
+
+#[test]
+fn a_limit_lowered_below_what_is_held_takes_nothing_away_and_gives_nothing_more() {
+    let mut world = World::with_cluster(2, 4);
+    world.tell(limit(subscription(family()), 4));
+    assert_eq!(world.cpu().live, 2, "what is there stays");
+    world.tell(put("cpu", 2, 4));
+    assert_eq!(world.refused(put("cpu", 2, 5)), [Code::ClusterCoreQuotaReached]);
+    world.tell(put("cpu", 2, 3));
+    for name in ["a", "b", "c"] {
+        world.submit(name);
+    }
+    assert_eq!(world.cpu().live, 2, "and nothing is added");
+    let cut = &world.cpu().cuts[0];
+    assert!(matches!(cut, Cut::Quota { limit: 4, in_use: 8, needed: 4, .. }), "{cut:?}");
+    assert!(cut.sentence().contains("8 of 4 are in use"), "{}", cut.sentence());
+    let events = world.tell(limit(subscription(family()), 12));
+    assert_eq!(requested(&events), 1, "as much as there is room for, at once");
+}
+
+#[test]
+fn an_own_smaller_limit_of_the_workspace_binds_it_alone() {
+    let mut world = World::new();
+    world.tell(limit(workspace(Pool::Dedicated), 4));
+    assert_eq!(world.refused(put("cpu", 0, 2)), [Code::ClusterCoreQuotaReached]);
+    assert!(why_refused(&world, put("cpu", 0, 2)).contains("the limit of workspace 'ws' is 4 cores"));
+}
+
+#[test]
+fn where_there_is_room_is_said() {
+    let mut world = World::new();
+    let there = QuotaKey { location: "eastus".into(), ..subscription(Pool::Dedicated) };
+    world.tell(limit(there, 100));
+    world.tell(limit(subscription(Pool::Dedicated), 4));
+    let why = why_refused(&world, put("cpu", 0, 2));
+    assert!(why.ends_with("eastus has room: 100 are free there."), "{why}");
+}
+
+#[test]
+fn more_is_asked_for_and_granted_on_record() {
+    let mut world = World::new();
+    let request = |limit| {
+        let (by, reason) = ("ada".into(), "a deadline".into());
+        Command::RequestQuota(RequestQuota { key: subscription(family()), limit, by, reason })
+    };
+    assert_eq!(world.refused(request(8)), [Code::BadArgument], "there is no limit");
+    world.tell(limit(subscription(family()), 4));
+    world.tell(request(8));
+    world.tell(request(16));
+    let answer = |request, approved| Command::AnswerQuota {
+        request,
+        approved,
+        by: "owner".into(),
+        reason: "fine".into(),
+    };
+    assert_eq!(world.tell(answer(1, false)).len(), 1, "no limit changes");
+    let events = world.tell(answer(2, true));
+    let set = QuotaSet { key: subscription(family()), limit: Some(16), by: "owner".into() };
+    assert!(events.contains(&Event::from(set)), "{events:?}");
+    assert_eq!(world.refused(answer(2, true)), [Code::LimitReached]);
+    assert_eq!(world.refused(answer(3, true)), [Code::ResourceNotFound]);
+    assert!(world.state.quota_requests[&1].answer.as_ref().is_some_and(|answer| !answer.approved));
+}
+
+#[test]
+fn a_job_on_more_nodes_than_the_quota_ever_allows_is_refused() {
+    let mut world = World::with_cluster(0, 4);
+    world.tell(limit(subscription(Pool::Dedicated), 8));
+    let mut gang = crate::world::job("gang");
+    gang.nodes = 3;
+    assert_eq!(world.refused(Command::SubmitJob(gang.clone())), [Code::JobNodeCountExceedsCoreQuota]);
+    gang.nodes = 2;
+    world.tell(Command::SubmitJob(gang));
+    assert_eq!(world.cpu().live, 2);
+}
+
+#[test]
+fn an_unknown_place_and_an_unknown_workspace_have_no_limits() {
+    let world = World::new();
+    let nowhere = QuotaKey { location: "atlantis".into(), ..subscription(Pool::Dedicated) };
+    assert_eq!(world.refused(limit(nowhere, 1)), [Code::LocationNotAvailable]);
+    let nobody =
+        QuotaKey { holder: Holder::Workspace(neap_core::WorkspaceId(9)), ..subscription(Pool::Dedicated) };
+    assert_eq!(world.refused(limit(nobody, 1)), [Code::ParentResourceNotFound]);
+}

@@ -62,11 +62,18 @@ class ChaosServer(Server):
 
     def kill_all_servers(self):
         """Every `neap up` of this folder, also one that has not said yet that it is there."""
-        pids = self.server_processes()
-        for pid in pids:
-            send(pid, signal.SIGKILL)
-        wait_until(lambda: not self.server_processes(), "no server is left", 10, 0.005)
-        return len(pids)
+        killed = set()
+
+        def gone():
+            # One that was on its way may appear after the first look.
+            pids = self.server_processes()
+            for pid in pids:
+                send(pid, signal.SIGKILL)
+            killed.update(pids)
+            return not pids
+
+        wait_until(gone, "no server is left", 10, 0.005)
+        return len(killed)
 
     def helpers(self, name):
         """What an agent forked, by the name it gave itself: `neap-spawner` or `neap-supervisor`."""

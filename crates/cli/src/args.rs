@@ -1,7 +1,8 @@
 //! The command line: what every command takes, and the tree of commands. Each group defines its own flags in its file.
 
 use crate::commands::{
-    asset, batch, completion, compute, configure, datastore, down, env, job, schedule, status, workspace,
+    asset, batch, completion, compute, configure, cost, datastore, down, env, job, lock, quota, schedule,
+    status, workspace,
 };
 use crate::local::{agent, bench, container, doctor, launch, sim, up, verify};
 use crate::output::Format;
@@ -78,7 +79,8 @@ pub struct Global {
     // Flags that `az` takes on every writing command and that mean nothing here.
     #[arg(long, global = true, hide = true)]
     pub acquire_policy_token: bool,
-    #[arg(long, global = true, hide = true)]
+    /// Why a change is made (a ticket, a sentence), kept with the change
+    #[arg(long, global = true, value_name = "TEXT")]
     pub change_reference: Option<String>,
 }
 
@@ -100,6 +102,14 @@ pub enum Command {
     Sim(sim::SimArgs),
     #[command(flatten)]
     Resources(MlCommand),
+    /// What nodes cost, by whom and for what
+    Cost(cost::CostArgs),
+    /// Limits on cores: list, set, ask for more
+    #[command(subcommand)]
+    Quota(quota::QuotaCommand),
+    /// Keep clusters, workspaces and groups from being deleted or changed
+    #[command(subcommand)]
+    Lock(lock::LockCommand),
     /// Store defaults for this user
     Configure(configure::ConfigureArgs),
     /// Measure this installation

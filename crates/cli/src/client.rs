@@ -22,6 +22,7 @@ pub struct Client {
     connection: Connection,
     token: Mutex<Option<String>>,
     terminal: Terminal,
+    change_reference: Option<String>,
 }
 
 /// An answer whose body was read whole.
@@ -33,7 +34,12 @@ pub struct Answer {
 }
 
 impl Client {
-    pub fn new(connection: Connection, terminal: Terminal) -> Outcome<Self> {
+    /// `change_reference` goes with every request: why changes are made.
+    pub fn new(
+        connection: Connection,
+        terminal: Terminal,
+        change_reference: Option<String>,
+    ) -> Outcome<Self> {
         let mut roots = rustls::RootCertStore::empty();
         let bundle = &connection.ca_bundle;
         let certificates = CertificateDer::pem_file_iter(bundle).map_err(|error| {
@@ -61,7 +67,7 @@ impl Client {
         let http = builder
             .build()
             .map_err(|error| Failure::failed(format!("the HTTP client cannot start: {error}")))?;
-        Ok(Self { http, connection, token: Mutex::new(None), terminal })
+        Ok(Self { http, connection, token: Mutex::new(None), terminal, change_reference })
     }
 
     /// A request without a token, to an absolute URL: blobs carry their own signature.
@@ -133,6 +139,9 @@ impl Client {
             let mut request = self.http.request(method.clone(), &url).bearer_auth(token);
             for (name, value) in headers {
                 request = request.header(*name, *value);
+            }
+            if let Some(reference) = &self.change_reference {
+                request = request.header("x-neap-change-reference", reference);
             }
             if let Some(body) = body {
                 request = request.json(body);

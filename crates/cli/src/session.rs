@@ -44,7 +44,7 @@ impl Session {
             return Err(Failure::usage("no subscription id is known")
                 .hint("give --subscription, set NEAP_SUBSCRIPTION_ID, or use the server's data folder"));
         }
-        let client = Client::new(connection, terminal.clone())?;
+        let client = Client::new(connection, terminal.clone(), global.change_reference.clone())?;
         let group_given = global.resource_group.is_some();
         Ok(Self { client, scope, terminal: terminal.clone(), settings, group_given, printer })
     }

@@ -245,6 +245,7 @@ mod tests {
                 cluster: ClusterId(1),
                 nominal,
                 shape: Some(shape),
+                cause: None,
                 deadline,
                 reason: reason.clone(),
             },

@@ -84,6 +84,7 @@ impl Machine {
                             at: now,
                             actor: input.actor.clone(),
                             event: event.clone(),
+                            postings: draft.postings.last_mut().map(std::mem::take).unwrap_or_default(),
                         });
                     }
                     if !events.is_empty() {
@@ -98,11 +99,13 @@ impl Machine {
         let decided = draft.events.len();
         let wake_at = plan_into(&mut draft, &mut dirty, now);
         let planner: Arc<str> = PLANNER.into();
-        let planned = draft.events[decided..].iter();
-        batch.entries.extend(planned.map(|event: &Event| Entry {
+        let postings = draft.postings[decided..].iter_mut();
+        let planned = draft.events[decided..].iter().zip(postings);
+        batch.entries.extend(planned.map(|(event, postings): (&Event, _)| Entry {
             at: now,
             actor: planner.clone(),
             event: event.clone(),
+            postings: std::mem::take(postings),
         }));
         Step { batch, answers, wake_at, now, draft, dirty }
     }

@@ -54,6 +54,7 @@ impl Day {
                 size: Some("STANDARD_DS3_V2".into()),
                 tier: None,
                 network: None,
+                reference: None,
                 min: Some(0),
                 max: Some(1),
                 idle_ms: Some(120_000),

@@ -15,6 +15,7 @@ use crate::event::{self, Event};
 use crate::ids::{AttemptId, ClusterId, JobId, NameFingerprint, NodeId};
 use crate::job::{Attempt, Blame, Cancel, Job, JobState, Need, Phase, Rank, Stop};
 use crate::lock::LockScope;
+use crate::meter::{self, Payer};
 use crate::node::{Node, NodeState};
 use crate::planted::{self, Bug};
 use crate::state::{Group, GroupKey, State, Timer, Workspace, WorkspaceKey};
@@ -22,6 +23,11 @@ use crate::units::{Capacity, Millis};
 
 pub fn apply(state: &mut State, at: Millis, event: &Event) {
     state.now = state.now.max(at);
+    for id in meter::ends_slice_of(state, event) {
+        if let Some(node) = state.nodes.get_mut(&id).map(Arc::make_mut) {
+            node.metered = node.metered.max(at);
+        }
+    }
     match event {
         Event::ServerStarted(e) => {
             set_draining(state, None);
@@ -322,6 +328,10 @@ fn node_requested(state: &mut State, at: Millis, e: &event::NodeRequested) {
         since: at,
         reason: e.reason.clone(),
         shape,
+        requested: at,
+        metered: at,
+        caused_by: e.cause.and_then(|job| state.jobs.get(&job)).map(|job| Payer::of(job)),
+        last: None,
         nominal: e.nominal,
         actual: None,
         used: Capacity::default(),
@@ -536,8 +546,8 @@ fn rank_ended(state: &mut State, at: Millis, e: &event::RankEnded) {
         rank.over = true;
         rank.last_report = e.report;
     });
-    if let Some(need) = state.jobs.get(&e.id).map(|job| job.need) {
-        leave_node(state, at, e.id, e.node, need);
+    if let Some(job) = state.jobs.get(&e.id).cloned() {
+        leave_node(state, at, &job, e.node);
     }
 }
 
@@ -583,23 +593,22 @@ fn job_ended(state: &mut State, at: Millis, id: JobId) {
 /// Takes a job's attempt off its nodes.
 fn release(state: &mut State, at: Millis, id: JobId) {
     untime_job(state, id);
-    let Some(job) = state.jobs.get(&id) else { return };
+    let Some(job) = state.jobs.get(&id).cloned() else { return };
     let Some(attempt) = job.attempt() else { return };
-    let (cluster, need) = (job.cluster, job.need);
-    let nodes: Vec<NodeId> = attempt.nodes_held().collect();
-    with_cluster(state, cluster, |cluster| {
+    with_cluster(state, job.cluster, |cluster| {
         cluster.active.remove(&id);
     });
-    for node in nodes {
-        leave_node(state, at, id, node, need);
+    for node in attempt.nodes_held() {
+        leave_node(state, at, &job, node);
     }
 }
 
 /// The node's idle time starts anew.
-fn leave_node(state: &mut State, at: Millis, id: JobId, node: NodeId, need: Need) {
+fn leave_node(state: &mut State, at: Millis, job: &Job, node: NodeId) {
     with_node(state, node, |node| {
-        node.attempts.retain(|a| a.job != id);
-        match need {
+        node.attempts.retain(|a| a.job != job.id);
+        node.last = Some(Payer::of(job));
+        match job.need {
             Need::Whole => node.exclusive = false,
             Need::Share(share) => node.used = node.used.minus(share),
         }

@@ -169,6 +169,8 @@ pub struct PutCluster {
     pub max: Option<i64>,
     pub idle_ms: Option<i64>,
     pub document: DocHash,
+    /// Why, as the caller puts it: a ticket, a sentence.
+    pub reference: Option<Arc<str>>,
     /// What the face already found wrong while reading, or sees changed that may not change.
     pub problems: Vec<Problem>,
 }

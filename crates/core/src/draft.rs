@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use crate::apply::apply;
 use crate::event::Event;
 use crate::ids::{ClusterId, JobId, NodeId, WorkspaceId};
+use crate::meter::{self, Posting};
 use crate::planted::{self, Bug};
 use crate::state::State;
 use crate::units::Millis;
@@ -15,6 +16,8 @@ use crate::units::Millis;
 pub struct Draft {
     pub state: State,
     pub events: Vec<Event>,
+    /// What each of them means for the books.
+    pub postings: Vec<Vec<Posting>>,
     pub touched: Touched,
 }
 
@@ -30,12 +33,13 @@ pub struct Touched {
 
 impl Draft {
     pub fn new(state: State) -> Self {
-        Self { state, events: Vec::new(), touched: Touched::default() }
+        Self { state, events: Vec::new(), postings: Vec::new(), touched: Touched::default() }
     }
 
     pub fn emit(&mut self, at: Millis, event: impl Into<Event>) {
         let event = event.into();
         self.touch(&event);
+        self.postings.push(meter::postings(&self.state, at, &event));
         apply(&mut self.state, at, &event);
         self.events.push(event);
     }

@@ -122,8 +122,18 @@ events! {
         network: Option<GroupKey>,
         scale: Scale,
         document: DocHash,
+        /// Why, as whoever did it put it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reference: Option<Arc<str>>,
     }
-    "cluster.updated" v 1 ClusterUpdated { id: ClusterId, revision: u32, scale: Scale, document: DocHash, }
+    "cluster.updated" v 1 ClusterUpdated {
+        id: ClusterId,
+        revision: u32,
+        scale: Scale,
+        document: DocHash,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reference: Option<Arc<str>>,
+    }
     "cluster.delete_requested" v 1 ClusterDeleteRequested { id: ClusterId, reason: Arc<str>, }
     "cluster.deleted" v 1 ClusterDeleted { id: ClusterId, }
     /// How many nodes there should be, and what kept it from being more.
@@ -136,6 +146,9 @@ events! {
         /// Where it is another than the cluster's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         shape: Option<Shape>,
+        /// The job that waits for it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cause: Option<JobId>,
         deadline: Millis,
         reason: Arc<str>,
     }

@@ -42,6 +42,7 @@ fn world(events: &[(u64, Event)]) -> State {
         network: None,
         scale: Scale { min: 0, max: 4, idle_ms: 120_000 },
         document: DOCUMENT,
+        reference: None,
     };
     draft.emit(Millis(0), cluster);
     for (at, event) in events {
@@ -57,6 +58,7 @@ fn requested(id: u64) -> Event {
         cluster: ClusterId(1),
         nominal: NOMINAL,
         shape: None,
+        cause: None,
         deadline: Millis(60_000),
         reason,
     }

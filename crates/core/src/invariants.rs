@@ -3,8 +3,10 @@
 //!
 //! Those about one state take a [`State`]; those about a course of events are watched by a [`History`].
 
+mod books;
 mod governance;
 
+pub use books::Books;
 pub use governance::q1_usage_is_counted;
 
 use std::collections::BTreeSet;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::Shape;
 use crate::ids::{AttemptId, ClusterId, NodeId};
+use crate::meter::Payer;
 use crate::units::{Capacity, Millis};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +23,14 @@ pub struct Node {
     pub reason: Arc<str>,
     /// What it was asked for as, which may be an older shape than its cluster's.
     pub shape: Shape,
+    /// When it was asked for: it costs from here on.
+    pub requested: Millis,
+    /// Up to when its cost is on the books.
+    pub metered: Millis,
+    /// Who waited for it.
+    pub caused_by: Option<Payer>,
+    /// Who used it last.
+    pub last: Option<Payer>,
     /// What its size says; scheduling counts with this.
     pub nominal: Capacity,
     /// What it truly has, once it has said so.

@@ -63,6 +63,8 @@ bugs! {
     /// A larger maximum is taken although the limit has no room for it.
     QuotaNotChecked "quota-not-checked";
     LockIgnored "lock-ignored";
+    /// What rounding leaves is on nobody's bill.
+    CostRounded "cost-rounded";
 }
 
 #[cfg(feature = "planted-bugs")]

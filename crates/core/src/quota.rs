@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::catalogue;
 use crate::cluster::{Cluster, Cut, Scale, Shape, Tier};
 use crate::ids::WorkspaceId;
 use crate::planted::{self, Bug};
@@ -47,6 +48,17 @@ impl Pool {
             Self::Clusters => "Clusters".into(),
             Self::NodesPerCluster => "Nodes per Cluster".into(),
         }
+    }
+
+    /// The same read back, with blanks or underscores, in any case.
+    pub fn parse(name: &str) -> Option<Self> {
+        let plain = |name: &str| name.replace('_', " ").to_lowercase();
+        let name = plain(name);
+        let families = catalogue::sizes().map(|size| Self::Family(size.family.into()));
+        [Self::Dedicated, Self::LowPriority, Self::Clusters, Self::NodesPerCluster]
+            .into_iter()
+            .chain(families)
+            .find(|pool| plain(&pool.azure_name()) == name)
     }
 
     /// The option of `neap quota set` that names it.

@@ -202,6 +202,7 @@ impl World {
                 size: None,
                 tier: None,
                 network: None,
+                reference: None,
                 min: Some(min.into()),
                 max: Some(max.into()),
                 idle_ms: Some(i64::from(idle_s) * 1000),

@@ -21,6 +21,8 @@ pub struct Ask {
     /// `https://HOST:PORT` as the client sees us.
     pub base: String,
     pub caller: Caller,
+    /// Why a change is made, as the caller puts it (`x-neap-change-reference`).
+    pub change_reference: Option<String>,
     pub body: Bytes,
 }
 

@@ -184,6 +184,7 @@ async fn route(entrance: &Entrance, request: Request) -> Response {
         query: Query::parse(parts.uri.query().unwrap_or("")),
         base,
         caller,
+        change_reference: header_text(&parts.headers, "x-neap-change-reference"),
         body,
     };
     let answered = match face {

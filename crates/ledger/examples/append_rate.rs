@@ -35,7 +35,7 @@ impl Work {
             let at = Millis(1_700_000_000_000 + self.events);
             apply::apply(&mut self.state, at, &event);
             self.events += 1;
-            batch.entries.push(Entry { at, actor: "bench".into(), event });
+            batch.entries.push(Entry { at, actor: "bench".into(), event, postings: Vec::new() });
         }
         Ok(batch)
     }
@@ -64,6 +64,7 @@ impl Work {
                 network: None,
                 scale: Scale { min: 0, max: 4, idle_ms: 120_000 },
                 document: document()?,
+                reference: None,
             }
             .into(),
             1 => NodeRequested {
@@ -71,6 +72,7 @@ impl Work {
                 cluster: ClusterId(1),
                 nominal: NODE,
                 shape: None,
+                cause: None,
                 deadline: Millis(u64::MAX >> 1),
                 reason: "work waits".into(),
             }

@@ -5,6 +5,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use neap_core::meter::Posting;
 use neap_core::{Event, Millis, State};
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -17,7 +18,7 @@ use crate::reader::{Damage, Reader};
 use crate::recent::Recent;
 use crate::snapshot::{self, Snapshotter};
 use crate::start::Started;
-use crate::{database, limits, projection, schema, start};
+use crate::{costs, database, limits, projection, schema, start};
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -66,6 +67,8 @@ pub struct Entry {
     pub at: Millis,
     pub actor: Arc<str>,
     pub event: Event,
+    /// What it means for the books.
+    pub postings: Vec<Posting>,
 }
 
 /// Owned by the thread that writes.
@@ -264,6 +267,7 @@ impl Ledger {
             head.hash,
             hash
         ])?;
+        costs::post(&self.connection, seq, &entry.postings)?;
         projection::project(&self.connection, seq, at, event)?;
         if let Event::DocumentErased(erased) = event {
             projection::erase(&self.connection, erased)?;

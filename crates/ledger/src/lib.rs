@@ -10,6 +10,7 @@
 
 mod chain;
 mod check;
+mod costs;
 mod database;
 mod document;
 mod error;
@@ -27,9 +28,10 @@ mod upcast;
 mod verify;
 
 pub use chain::{Envelope, GENESIS, Hash, Head};
+pub use costs::{CostBy, CostQuery, CostRow, add as add_cost, cut_cost};
 pub use document::Document;
 pub use error::Error;
 pub use ledger::{Batch, Entry, Ledger, Opened, Options};
-pub use reader::{Archived, JobFilter, Members, Reader};
+pub use reader::{Archived, JobFilter, Members, Reader, Revision};
 pub use rows::{AssetRow, ClusterRow, JobRow, NodeRow};
 pub use verify::{Finding, Progress, Report, VerifyOptions, verify};

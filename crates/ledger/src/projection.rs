@@ -8,7 +8,7 @@ use neap_core::event::{
     NodeRequested, NodeUnusable, RankEnded,
 };
 use neap_core::job::Status;
-use neap_core::{Event, JobId, Millis, NodeId};
+use neap_core::{ClusterId, Event, JobId, Millis, NodeId};
 use rusqlite::{Connection, Params, Result, params};
 use serde::Serialize;
 
@@ -19,7 +19,11 @@ pub(crate) fn project(tables: &Connection, seq: u64, at: Millis, event: &Event) 
         Event::AssetPut(e) => asset_put(tables, seq, at, e),
         Event::AssetDeleted(e) => asset_deleted(tables, e),
 
-        Event::ClusterCreated(e) => cluster_created(tables, at, e),
+        Event::ClusterCreated(e) => {
+            revision(tables, seq, e.id, 1)?;
+            cluster_created(tables, at, e)
+        }
+        Event::ClusterUpdated(e) => revision(tables, seq, e.id, e.revision),
         Event::ClusterDeleted(e) => cluster_deleted(tables, at, e),
 
         Event::NodeRequested(e) => node_requested(tables, at, e),
@@ -51,7 +55,6 @@ pub(crate) fn project(tables: &Connection, seq: u64, at: Millis, event: &Event) 
         | Event::WorkspaceCreated(_)
         | Event::WorkspaceUpdated(_)
         | Event::WorkspaceDeleteRequested(_)
-        | Event::ClusterUpdated(_)
         | Event::ClusterDeleteRequested(_)
         | Event::ClusterTarget(_)
         | Event::NodeSilent(_)
@@ -61,6 +64,11 @@ pub(crate) fn project(tables: &Connection, seq: u64, at: Millis, event: &Event) 
         | Event::ScheduleDue(_)
         | Event::ScheduleTriggered(_)
         | Event::ScheduleDeleted(_)
+        | Event::QuotaSet(_)
+        | Event::QuotaRequested(_)
+        | Event::QuotaAnswered(_)
+        | Event::LockPut(_)
+        | Event::LockDeleted(_)
         | Event::RankReported(_)
         | Event::AttemptStopRequested(_) => Ok(()),
         // Its rows stay as history under an id that is never used again.
@@ -123,6 +131,14 @@ fn cluster_created(tables: &Connection, at: Millis, e: &ClusterCreated) -> Resul
             e.location,
             to_sql(at.0)
         ],
+    )
+}
+
+fn revision(tables: &Connection, seq: u64, cluster: ClusterId, revision: u32) -> Result<()> {
+    run(
+        tables,
+        "INSERT INTO revisions (id, cluster, revision) VALUES (?1, ?2, ?3)",
+        params![to_sql(seq), to_sql(cluster.0), revision],
     )
 }
 

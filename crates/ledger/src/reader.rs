@@ -4,15 +4,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use neap_core::{ClusterId, DocHash, JobId, NodeId, WorkspaceId};
+use neap_core::{ClusterId, DocHash, Event, JobId, Millis, NodeId, WorkspaceId};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
-use crate::chain::{Envelope, read_events, to_sql};
+use crate::chain::{Envelope, from_sql, read_events, to_sql};
+use crate::costs::{self, CostQuery, CostRow};
 use crate::database;
 use crate::error::Error;
 use crate::limits;
 use crate::recent::Recent;
 use crate::rows::{AssetRow, ClusterRow, JobRow, NodeRow};
+use crate::upcast;
 
 /// Set once, when damage is found in the older chain: why nothing is written any more.
 pub(crate) type Damage = Arc<OnceLock<String>>;
@@ -52,6 +54,15 @@ pub enum Members {
     Without,
     With,
     Of(JobId),
+}
+
+/// One accepted definition of a cluster.
+#[derive(Clone, Debug)]
+pub struct Revision {
+    pub revision: u32,
+    pub at: Millis,
+    pub actor: String,
+    pub event: Event,
 }
 
 impl Reader {
@@ -173,6 +184,40 @@ impl Reader {
         self.all(&sql, params, ClusterRow::read)
     }
 
+    pub fn cluster_by_id(&self, id: ClusterId) -> Result<Option<ClusterRow>, Error> {
+        let sql = format!("SELECT {} FROM clusters WHERE id = ?1", ClusterRow::COLUMNS);
+        self.one(&sql, params![to_sql(id.0)], ClusterRow::read)
+    }
+
+    /// Every accepted definition of a cluster, newest first: the records that say so.
+    pub fn revisions(&self, cluster: ClusterId, limit: u32) -> Result<Vec<Revision>, Error> {
+        self.with(|connection, path| {
+            let storage = || Error::storage("reading the revisions of a cluster", path);
+            let mut statement = connection
+                .prepare_cached(
+                    "SELECT id, revision FROM revisions WHERE cluster = ?1 ORDER BY id DESC LIMIT ?2",
+                )
+                .map_err(storage())?;
+            let found = statement
+                .query_map(params![to_sql(cluster.0), bounded(limit)], |row| {
+                    Ok((row.get::<_, i64>(0)?, row.get(1)?))
+                })
+                .and_then(Iterator::collect::<rusqlite::Result<Vec<(i64, u32)>>>)
+                .map_err(storage())?;
+            let mut out = Vec::with_capacity(found.len());
+            for (seq, revision) in found {
+                let seq = from_sql(seq);
+                read_events(connection, path, seq - 1, seq, |record| {
+                    let event = upcast::decode(&record.kind, record.version, &record.body)
+                        .map_err(|e| Error::damaged(record.seq, e.to_string()))?;
+                    out.push(Revision { revision, at: record.at, actor: record.actor.to_string(), event });
+                    Ok(())
+                })?;
+            }
+            Ok(out)
+        })
+    }
+
     pub fn asset(
         &self,
         workspace: WorkspaceId,
@@ -225,6 +270,13 @@ impl Reader {
             AssetRow::COLUMNS
         );
         self.one(&sql, params![to_sql(workspace.0), kind, content], AssetRow::read)
+    }
+
+    /// Sums over the books, the largest first.
+    pub fn costs(&self, query: &CostQuery) -> Result<Vec<CostRow>, Error> {
+        self.with(|connection, path| {
+            costs::sums(connection, query).map_err(Error::storage("reading the costs", path))
+        })
     }
 
     /// The records after `after_seq`, oldest first, as they lie there.

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use neap_core::{State, apply, meter};
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::chain::read_events;
 use crate::error::Error;
-use crate::{projection, upcast};
+use crate::{costs, projection, upcast};
 
 /// One step of the schema. `rebuild_tables` says that the query tables changed: they are projected anew from the log.
 pub(crate) struct Step {
@@ -18,10 +19,11 @@ pub(crate) const STEPS: &[Step] = &[
     Step { sql: include_str!("schema_1.sql"), rebuild_tables: false },
     // What it adds is of jobs that no earlier release could submit: there is nothing to project anew.
     Step { sql: include_str!("schema_2.sql"), rebuild_tables: false },
+    Step { sql: include_str!("schema_3.sql"), rebuild_tables: true },
 ];
 
 /// The query tables, each with the column that orders it: made from the log alone, and so makeable again.
-pub(crate) const QUERY_TABLES: &[&str] = &["jobs", "nodes", "clusters", "assets"];
+pub(crate) const QUERY_TABLES: &[&str] = &["jobs", "nodes", "clusters", "assets", "costs", "revisions"];
 
 pub(crate) fn migrate(connection: &mut Connection, path: &Path, steps: &[Step]) -> Result<(), Error> {
     let known = u32::try_from(steps.len()).unwrap_or(u32::MAX);
@@ -55,10 +57,14 @@ fn rebuild(connection: &Connection, path: &Path) -> Result<(), Error> {
             .execute(&format!("DELETE FROM {table}"), [])
             .map_err(Error::storage("emptying a query table", path))?;
     }
+    let mut state = State::default();
     read_events(connection, path, 0, u64::MAX >> 1, |record| {
         let event = upcast::decode(&record.kind, record.version, &record.body)
             .map_err(|e| Error::damaged(record.seq, e.to_string()))?;
-        projection::project(connection, record.seq, record.at, &event)
+        let postings = meter::postings(&state, record.at, &event);
+        apply::apply(&mut state, record.at, &event);
+        costs::post(connection, record.seq, &postings)
+            .and_then(|()| projection::project(connection, record.seq, record.at, &event))
             .map_err(Error::storage("rebuilding the query tables", path))
     })
 }
@@ -70,6 +76,7 @@ mod tests {
     const NEXT: &[Step] = &[
         Step { sql: include_str!("schema_1.sql"), rebuild_tables: false },
         Step { sql: include_str!("schema_2.sql"), rebuild_tables: false },
+        Step { sql: include_str!("schema_3.sql"), rebuild_tables: true },
         Step { sql: "ALTER TABLE clusters ADD COLUMN colour TEXT", rebuild_tables: true },
     ];
 
@@ -85,7 +92,7 @@ mod tests {
             .unwrap();
         migrate(&mut connection, path, NEXT).unwrap();
         migrate(&mut connection, path, NEXT).unwrap();
-        assert_eq!(version(&connection, path).unwrap(), 3);
+        assert_eq!(version(&connection, path).unwrap(), 4);
         let rows: i64 =
             connection.query_row("SELECT count(colour) + count(*) FROM clusters", [], |r| r.get(0)).unwrap();
         assert_eq!(rows, 0, "a row that no event made does not outlive a rebuild");
@@ -97,6 +104,6 @@ mod tests {
         let mut connection = Connection::open_in_memory().unwrap();
         migrate(&mut connection, path, NEXT).unwrap();
         let refused = migrate(&mut connection, path, STEPS);
-        assert!(matches!(refused, Err(Error::NewerSchema { found: 3, known: 2, .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::NewerSchema { found: 4, known: 3, .. })), "{refused:?}");
     }
 }

@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use neap_core::{DocHash, Event, State, apply, invariants};
+use neap_core::{DocHash, Event, State, apply, invariants, meter};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::chain::{Envelope, Head, from_sql, hash, read_events};
 use crate::error::Error;
 use crate::start::{self, last_seq};
-use crate::{database, document, limits, projection, schema, snapshot};
+use crate::{costs, database, document, limits, projection, schema, snapshot};
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct VerifyOptions {
@@ -200,8 +200,11 @@ impl<'a> Check<'a> {
         };
         self.documents_of(record.seq, &event)?;
         let Some(rebuilt) = &mut self.rebuilt else { return Ok(()) };
+        let postings = meter::postings(&rebuilt.state, record.at, &event);
         apply::apply(&mut rebuilt.state, record.at, &event);
-        if let Err(error) = projection::project(&rebuilt.tables, record.seq, record.at, &event) {
+        let projected = costs::post(&rebuilt.tables, record.seq, &postings)
+            .and_then(|()| projection::project(&rebuilt.tables, record.seq, record.at, &event));
+        if let Err(error) = projected {
             self.report.add(record.seq, format!("cannot be taken into the query tables: {error}"));
             self.stop_replay("could not be taken into the tables");
         }

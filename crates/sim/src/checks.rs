@@ -6,7 +6,7 @@ use std::sync::Arc;
 use neap_control::leases::Due;
 use neap_core::cluster::QueueKey;
 use neap_core::family::FamilyKind;
-use neap_core::invariants::{self, History, Violation};
+use neap_core::invariants::{self, Books, History, Violation};
 use neap_core::job::{JobState, Need, Status};
 use neap_core::node::NodeState;
 use neap_core::plan::{Dirty, plan};
@@ -28,6 +28,7 @@ pub(crate) const REST_MS_MAX: u64 = 900_000;
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
     history: History,
+    books: Books,
     /// Jobs whose submit was answered with yes.
     pub acknowledged: BTreeSet<JobId>,
     names: BTreeMap<Arc<str>, JobId>,
@@ -72,6 +73,7 @@ impl Checks {
         out: &mut Vec<Violation>,
     ) {
         out.extend(self.history.observe(event, after));
+        out.extend(self.books.observe(before, after.now, event));
         match event {
             Event::JobSubmitted(e) => {
                 let (priority, nodes) = (e.priority, e.nodes as usize);

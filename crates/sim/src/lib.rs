@@ -12,6 +12,7 @@ mod checks;
 mod disk;
 mod families;
 pub mod faults;
+mod governance;
 mod network;
 mod nodes;
 mod provider;

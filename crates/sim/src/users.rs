@@ -17,6 +17,8 @@ use crate::world::{Happening, World};
 
 pub(crate) const DOCUMENT: DocHash = DocHash([0; 32]);
 pub(crate) const WORKSPACE: WorkspaceId = WorkspaceId(1);
+pub(crate) const SUBSCRIPTION: &str = "s";
+pub(crate) const GROUP: &str = "g";
 pub(crate) const CLUSTERS: [&str; 2] = ["red-cluster", "blue-cluster"];
 const JOBS_MAX: usize = 24;
 
@@ -28,6 +30,8 @@ pub(crate) struct Users {
     /// Chance of its own, so that worlds without families and gangs take the course they always took.
     pub dice: Rng,
     pub subjects: Subjects,
+    /// Chance of those who govern, if anybody does.
+    pub law: Option<Rng>,
     pub trials: u64,
     /// The workspace is there.
     settled: bool,
@@ -116,6 +120,7 @@ impl Users {
             parts: BTreeMap::new(),
             subjects: Subjects::any(&mut dice, nodes_max),
             dice,
+            law: Some(Rng::new(seed.rotate_left(32))).filter(|_| seed.is_multiple_of(2)),
             trials: 0,
             settled: false,
             jobs_max,
@@ -208,8 +213,8 @@ impl World {
         if !self.users.settled {
             self.ask(
                 Command::PutGroup {
-                    subscription: "s".into(),
-                    name: "g".into(),
+                    subscription: SUBSCRIPTION.into(),
+                    name: GROUP.into(),
                     location: "westus".into(),
                     document: DOCUMENT,
                 },
@@ -217,8 +222,8 @@ impl World {
             );
             self.ask(
                 Command::PutWorkspace(PutWorkspace {
-                    subscription: "s".into(),
-                    group: "g".into(),
+                    subscription: SUBSCRIPTION.into(),
+                    group: GROUP.into(),
                     name: "space".into(),
                     location: Some("westus".into()),
                     document: DOCUMENT,
@@ -249,6 +254,7 @@ impl World {
         if self.calm {
             return self.users_become_calm();
         }
+        self.govern();
         match self.rng.below(20) {
             0..10 => {
                 if self.users.jobs.len() < self.users.jobs_max {
@@ -341,6 +347,7 @@ impl World {
             size: None,
             tier: None,
             network: None,
+            reference: None,
             min: Some(min as i64),
             max: Some(max as i64),
             idle_ms: Some(self.rng.between(0, 12_000) as i64),
@@ -353,6 +360,7 @@ impl World {
     /// Everything that waits gets room, and what would run for ever is ended.
     pub fn users_become_calm(&mut self) {
         self.users.calm = true;
+        self.lift_limits();
         let calm_max = self.users.calm_max();
         let small: Vec<&'static str> = CLUSTERS
             .into_iter()

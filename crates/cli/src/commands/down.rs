@@ -42,7 +42,7 @@ pub async fn run(args: &DownArgs, global: &Global, terminal: &Terminal) -> Outco
         Failure::failed(format!("{} has a server but no client.json", data.display()))
             .hint(format!("end process {} yourself; the next start repairs what is left", server.pid))
     })?;
-    let client = Client::new(connection, terminal.clone())?;
+    let client = Client::new(connection, terminal.clone(), None)?;
     let body = json!({"leave_nodes": args.leave_nodes, "grace_ms": args.grace.saturating_mul(1000)});
     match client.call(Method::POST, "/neap/v1/shutdown", Some(&body)).await {
         Ok(_) => {}

@@ -5,10 +5,13 @@ pub mod batch;
 pub mod completion;
 pub mod compute;
 pub mod configure;
+pub mod cost;
 pub mod datastore;
 pub mod down;
 pub mod env;
 pub mod job;
+pub mod lock;
+pub mod quota;
 pub mod resource;
 pub mod schedule;
 pub mod status;
@@ -37,6 +40,9 @@ pub fn run(cli: Cli, terminal: &Terminal) -> Outcome<ExitCode> {
         Command::Env(args) => env::run(&args, &global),
         Command::Configure(args) => configure::run(&args, &global, terminal),
         Command::Completion(args) => completion::run(&args),
+        Command::Cost(args) => cost::run(&args, &global, terminal),
+        Command::Quota(command) => quota::run(&command, &global, terminal),
+        Command::Lock(command) => lock::run(&command, &global, terminal),
         Command::Version => {
             crate::output::emit(concat!("neap ", env!("CARGO_PKG_VERSION"), "\n"))?;
             Ok(ExitCode::SUCCESS)

@@ -18,7 +18,7 @@ pub struct StatusArgs {}
 
 pub async fn run(_args: &StatusArgs, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
     let connection = Connection::find(&data_folder(global.data.as_deref())?)?;
-    let client = Client::new(connection, terminal.clone())?;
+    let client = Client::new(connection, terminal.clone(), None)?;
     let status = client.get("/neap/v1/status").await?;
     if global.output.is_some() || global.query.is_some() {
         Printer::new(global, &Settings::load()?)?.print(&status, &[])?;

@@ -13,6 +13,7 @@ use crate::lock::{self, Act, LockScope};
 use crate::names;
 use crate::problem::{Code, Problem, Refusal};
 use crate::quota::{self, Declared};
+use crate::retired::retired;
 use crate::state::State;
 use crate::units::MicroUsd;
 
@@ -45,7 +46,16 @@ pub fn put(state: &State, mut put: PutCluster) -> Result<Vec<Event>, Refusal> {
         ));
         Refusal::unless_empty(problems)?;
         let revision = existing.revision + 1;
-        return Ok(vec![ClusterUpdated { id: existing.id, revision, scale, document: put.document }.into()]);
+        return Ok(vec![
+            ClusterUpdated {
+                id: existing.id,
+                revision,
+                scale,
+                document: put.document,
+                reference: put.reference,
+            }
+            .into(),
+        ]);
     }
 
     open_workspace(state, put.workspace)?;
@@ -92,6 +102,7 @@ pub fn put(state: &State, mut put: PutCluster) -> Result<Vec<Event>, Refusal> {
             network: put.network,
             scale,
             document: put.document,
+            reference: put.reference,
         }
         .into(),
     ])
@@ -171,6 +182,10 @@ fn check_shape(put: &PutCluster, problems: &mut Vec<Problem>) -> Option<Shape> {
         );
     }
     let asked = put.size.as_deref().unwrap_or(DEFAULT_SIZE);
+    if let Some(retired) = retired(asked) {
+        problems.push(Problem::new(Code::InvalidVmSize, retired.sentence(asked)).at("vmSize"));
+        return None;
+    }
     let Some(size) = catalogue::size(asked) else {
         let close = catalogue::resembling(asked);
         let hint = if close.is_empty() {

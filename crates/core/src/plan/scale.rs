@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::cluster::{Cluster, Cut};
 use crate::draft::Draft;
 use crate::event::{ClusterTarget, NodeLeaving, NodeRequested};
-use crate::ids::ClusterId;
+use crate::ids::{ClusterId, JobId};
 use crate::job::{Job, Need};
 use crate::lock;
 use crate::planted::{self, Bug};
@@ -182,7 +182,8 @@ fn grow(draft: &mut Draft, cluster: &Cluster, gap: u32, now: Millis, cuts: &mut 
     } else {
         format!("{} jobs wait", cluster.queue.len()).into()
     };
-    for _ in 0..gap {
+    let waiting: Vec<JobId> = cluster.queue.iter().map(|key| key.job).take(gap as usize).collect();
+    for at in 0..gap as usize {
         if let Some(cut) = node_cut(&draft.state, cluster) {
             cuts.push(cut);
             return;
@@ -196,6 +197,7 @@ fn grow(draft: &mut Draft, cluster: &Cluster, gap: u32, now: Millis, cuts: &mut 
                 cluster: cluster.id,
                 nominal: cluster.shape.nominal,
                 shape: None,
+                cause: waiting.get(at).or(waiting.last()).copied(),
                 deadline,
                 reason: reason.clone(),
             },

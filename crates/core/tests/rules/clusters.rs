@@ -6,6 +6,7 @@ use neap_core::command::{PutCluster, PutWorkspace};
 use neap_core::decide::{DEFAULT_IDLE_MS, DEFAULT_MAX, DEFAULT_MIN};
 use neap_core::event::{ClusterCreated, ClusterDeleteRequested, ClusterUpdated};
 use neap_core::limits::{CLUSTER_NODES_MAX, IDLE_TIME_S_MAX};
+use neap_core::retired::retired;
 use neap_core::{ClusterId, Code, Command, MicroUsd, Problem, WorkspaceId};
 
 use crate::world::{
@@ -43,6 +44,7 @@ fn a_cluster_of_which_nothing_is_said_has_the_defaults() {
         network: None,
         scale: Scale { min: DEFAULT_MIN, max: DEFAULT_MAX, idle_ms: DEFAULT_IDLE_MS },
         document: DOCUMENT,
+        reference: None,
     };
     assert_eq!(world.ask(put(|_| {})), Ok(vec![created.into()]));
     assert_eq!((DEFAULT_MIN, DEFAULT_MAX, DEFAULT_IDLE_MS), (0, 4, 120_000), "as Azure has them");
@@ -100,13 +102,8 @@ fn size_and_tier_are_known_and_go_together() {
         let shape = shape("standard_ds3_V2", tier);
         assert_eq!((&*shape.size, shape.nominal, shape.price), ("STANDARD_DS3_V2", NOMINAL, MicroUsd(price)));
     }
-    let unpriced = catalogue::sizes().find(|size| size.dedicated_price.is_none()).unwrap().name;
-    assert_eq!(
-        shape(unpriced, "Dedicated").price,
-        MicroUsd(0),
-        "what has no published price is not charged for"
-    );
-    let never_low = catalogue::sizes().find(|size| !size.low_priority_capable).unwrap().name;
+    let usable = |size: &&catalogue::Size| retired(size.name).is_none();
+    let never_low = catalogue::sizes().filter(usable).find(|size| !size.low_priority_capable).unwrap().name;
     assert_eq!(shape(never_low, "Dedicated").tier, Tier::Dedicated);
     for (size, tier, expect) in [
         ("Standard_DS3_v2", "cheap", vec![(Code::BadArgument, "vmPriority")]),
@@ -206,6 +203,7 @@ fn a_change_counts_and_what_is_for_ever_is_not_changed() {
         revision: 2,
         scale: Scale { min: 0, max: 4, idle_ms: 120_000 },
         document: OTHER_DOCUMENT,
+        reference: None,
     };
     for command in [
         same(|_| {}),

@@ -9,6 +9,7 @@ use neap_core::event::{
 };
 use neap_core::job::{Class, Exit, Need, Outcome, Status, StopReason};
 use neap_core::limits::QUEUE_LENGTH_MAX;
+use neap_core::retired::retired;
 use neap_core::{Capacity, Code, Command, Event, JobId, Problem, WorkspaceId};
 
 use crate::world::{
@@ -110,7 +111,9 @@ fn a_share_is_no_less_than_the_least_and_no_more_than_a_node() {
 fn a_gpu_that_is_asked_for_is_truly_there() {
     let machine = |gpus| {
         let mut world = World::with(settings(|s| s.provider.machine = Some(Capacity { gpus, ..NOMINAL })));
-        let size = neap_core::catalogue::sizes().find(|size| size.gpus == 2).unwrap();
+        let size = neap_core::catalogue::sizes()
+            .find(|size| size.gpus == 2 && retired(size.name).is_none())
+            .unwrap();
         world.tell(Command::PutCluster(PutCluster { size: Some(size.name.into()), ..cluster("cpu") }));
         world
     };

@@ -2,6 +2,7 @@
 //! happened (`apply`), what should happen next (`plan`). What holds in every world is in `properties.rs`.
 
 mod clusters;
+mod costs;
 mod deadlines;
 mod exits;
 mod families;

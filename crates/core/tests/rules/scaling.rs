@@ -53,6 +53,7 @@ fn the_minimum_is_there_from_the_beginning() {
         cluster: CPU,
         nominal: NOMINAL,
         shape: None,
+        cause: None,
         deadline: world.now.plus(world.state.settings.create_deadline_ms),
         reason: "min_instances is 2".into(),
     };

@@ -255,6 +255,7 @@ pub fn cluster(name: &str) -> PutCluster {
         size: None,
         tier: None,
         network: None,
+        reference: None,
         min: None,
         max: None,
         idle_ms: None,

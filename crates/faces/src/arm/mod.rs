@@ -10,12 +10,14 @@ mod deployments;
 pub(crate) mod errors;
 mod groups;
 mod jobs;
+mod locks;
 mod lro;
 mod metadata;
 pub(crate) mod paths;
+mod quotas;
 pub(crate) mod schedules;
 mod sizes;
-mod subscriptions;
+pub(crate) mod subscriptions;
 mod unsupported;
 mod usages;
 pub(crate) mod workspaces;
@@ -32,6 +34,8 @@ pub(crate) use jobs::{
     edit as job_edit, find as find_job, output_uri, submit_trial, submit_worker, tidy_serverless,
 };
 
+pub(crate) use quotas::key as quota_key;
+
 const ML: &str = "microsoft.machinelearningservices";
 
 pub(crate) async fn answer(app: &App, ask: &Ask) -> Result<Response, Refusal> {
@@ -41,6 +45,12 @@ pub(crate) async fn answer(app: &App, ask: &Ask) -> Result<Response, Refusal> {
         ("GET", ["tenants"]) => Ok(subscriptions::tenants(app)),
         ("GET", ["subscriptions"]) => Ok(subscriptions::list(app)),
         ("GET", ["subscriptions", s]) => subscriptions::get(app, s),
+        (_, [scope @ .., "providers", "microsoft.authorization", "locks"]) => {
+            locks::answer(app, ask, scope, &[]).await
+        }
+        (_, [scope @ .., "providers", "microsoft.authorization", "locks", name]) => {
+            locks::answer(app, ask, scope, &[name]).await
+        }
         ("GET", ["subscriptions", s, "locations"]) => subscriptions::locations(app, s),
         ("GET", ["subscriptions", s, "providers"]) => subscriptions::providers(app, s),
         ("GET", ["subscriptions", s, "providers", namespace]) => {
@@ -87,6 +97,12 @@ pub(crate) async fn answer(app: &App, ask: &Ask) -> Result<Response, Refusal> {
         }
         ("GET", ["subscriptions", s, "providers", ML, "locations", location, "usages"]) => {
             usages::list(app, s, location)
+        }
+        ("GET", ["subscriptions", s, "providers", ML, "locations", location, "quotas"]) => {
+            quotas::list(app, s, location)
+        }
+        ("POST", ["subscriptions", s, "providers", ML, "locations", location, "updatequotas"]) => {
+            quotas::update(app, ask, s, location).await
         }
         (
             "GET",

@@ -34,6 +34,8 @@ const RESOURCE_TYPES: &[&str] = &[
     "locations",
     "locations/vmSizes",
     "locations/usages",
+    "locations/quotas",
+    "locations/updateQuotas",
     "locations/computeOperationsStatus",
 ];
 

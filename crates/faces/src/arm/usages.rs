@@ -1,13 +1,15 @@
-//! `usages`: cores that clusters hold, counted as Azure does: a cluster holds its maximum, also at zero nodes.
+//! `usages`: cores that clusters hold against their limits, counted as Azure does: a cluster holds its maximum, also at
+//! zero nodes. `inUse`, which Azure has not, is what nodes have now.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::response::Response;
 use neap_core::cluster::Tier;
+use neap_core::quota::{self, Holder, Pool, QuotaKey, family_words};
 use neap_core::{Refusal, State, catalogue};
 use serde_json::{Value, json};
 
-use super::{paths, sizes, subscriptions, with_snake_twins};
+use super::{paths, quotas, sizes, subscriptions, with_snake_twins};
 use crate::app::App;
 use crate::limits::NO_LIMIT;
 use crate::reply;
@@ -20,79 +22,76 @@ pub(crate) fn list(app: &App, subscription: &str, location: &str) -> Result<Resp
 }
 
 fn rows(state: &State, subscription: &str, location: &str) -> Vec<Value> {
-    let (mut clusters, mut dedicated, mut low_priority) = (0_u64, 0_u64, 0_u64);
-    // Every family is listed for both tiers, so that a client finds the row it looks for.
-    let mut families: BTreeMap<(String, &'static str), u64> = BTreeMap::new();
-    for size in catalogue::sizes() {
-        families.entry((family_words(size.family), "Dedicated")).or_default();
-        if size.low_priority_capable {
-            families.entry((family_words(size.family), "LowPriority")).or_default();
-        }
-    }
-    let mut of_workspaces: BTreeMap<(String, String, &'static str), u64> = BTreeMap::new();
-    let mut of_clusters = Vec::new();
-    for cluster in state.clusters.values().filter(|c| *c.location == *location) {
-        let cores = u64::from(cluster.shape.nominal.cpus_milli / 1_000) * u64::from(cluster.scale.max);
+    let mut out: Vec<Value> = keys(state, subscription, location)
+        .iter()
+        .filter_map(|key| of_key(state, subscription, key))
+        .collect();
+    // Low priority has one limit for all families; by family it is only counted.
+    let mut families: BTreeMap<&str, u64> =
+        catalogue::sizes().filter(|size| size.low_priority_capable).map(|size| (size.family, 0)).collect();
+    for cluster in state.clusters.values().filter(|cluster| *cluster.location == *location) {
+        let held = quota::holds(&Pool::Dedicated, &cluster.shape, cluster.scale);
         let tier = cluster.shape.tier.canonical();
-        clusters += 1;
-        match cluster.shape.tier {
-            Tier::Dedicated => dedicated += cores,
-            Tier::LowPriority => low_priority += cores,
+        let name = format!("{} Cluster {tier} vCPUs", family_words(&cluster.shape.family));
+        if cluster.shape.tier == Tier::LowPriority {
+            *families.entry(&cluster.shape.family).or_default() += held;
         }
-        let family = catalogue::size(&cluster.shape.size)
-            .map_or_else(|| String::from("Unknown"), |size| family_words(size.family));
-        *families.entry((family.clone(), tier)).or_default() += cores;
         if let Some(workspace) = state.workspaces.get(&cluster.workspace) {
-            let id = paths::workspace_id(workspace);
-            *of_workspaces.entry((id, family.clone(), tier)).or_default() += cores;
-            of_clusters.push((paths::cluster_id(workspace, cluster), family, tier, cores));
+            let id = paths::cluster_id(workspace, cluster);
+            let in_use = quota::cores(&cluster.shape) * cluster.nodes.len() as u64;
+            out.push(row(&id, "workspaces/computes", name, location, (held, in_use, None)));
         }
     }
     let top = format!("/subscriptions/{subscription}");
-    let row = |scope: &str, kind: &str, name: String, family: bool, value: u64| {
-        let id = if family {
-            format!("{scope}/usages/{}", name.replace(' ', "_"))
-        } else {
-            format!("{scope}/usages")
-        };
-        json!({
-            "id": id,
-            "type": format!("Microsoft.MachineLearningServices/{kind}/usages"),
-            "amlWorkspaceLocation": location,
-            "unit": "Count",
-            "currentValue": value,
-            "limit": NO_LIMIT,
-            "name": {"value": name, "localizedValue": name},
-        })
-    };
-    let family_name = |family: &str, tier: &str| format!("{family} Cluster {tier} vCPUs");
-    let mut out = vec![
-        row(&top, "totalCores", "Clusters".into(), false, clusters),
-        row(&top, "dedicatedCores", "Total Cluster Dedicated Regional vCPUs".into(), false, dedicated),
-        row(&top, "lowPriorityCores", "Total Cluster LowPriority Regional vCPUs".into(), false, low_priority),
-    ];
-    out.extend(
-        families
-            .iter()
-            .map(|((family, tier), cores)| row(&top, "vmFamily", family_name(family, tier), true, *cores)),
-    );
-    out.extend(
-        of_workspaces.iter().map(|((id, family, tier), cores)| {
-            row(id, "workspaces", family_name(family, tier), true, *cores)
-        }),
-    );
-    out.extend(of_clusters.iter().map(|(id, family, tier, cores)| {
-        row(id, "workspaces/computes", family_name(family, tier), true, *cores)
+    out.extend(families.iter().map(|(family, held)| {
+        let name = format!("{} Cluster LowPriority vCPUs", family_words(family));
+        row(&top, "vmFamily", name, location, (*held, 0, None))
     }));
     out
 }
 
-/// `standardDSv2Family` is shown as `Standard DSv2 Family`.
-fn family_words(family: &str) -> String {
-    match family.strip_prefix("standard").and_then(|rest| rest.strip_suffix("Family")) {
-        Some(series) => format!("Standard {series} Family"),
-        None => family.into(),
-    }
+/// What is always listed, what is used and what is limited, the subscription's first.
+fn keys(state: &State, subscription: &str, location: &str) -> Vec<QuotaKey> {
+    let of_all = |pool| QuotaKey {
+        holder: Holder::Subscription(subscription.to_lowercase().into()),
+        location: location.into(),
+        pool,
+    };
+    let mut keys: Vec<QuotaKey> = [Pool::Clusters, Pool::Dedicated, Pool::LowPriority].map(of_all).into();
+    let families: BTreeSet<&str> = catalogue::sizes().map(|size| size.family).collect();
+    keys.extend(families.into_iter().map(|family| of_all(Pool::Family(family.into()))));
+    let known = state.quota_usage.keys().chain(state.quotas.keys());
+    let others: BTreeSet<&QuotaKey> =
+        known.filter(|key| *key.location == *location && !keys.contains(key)).collect();
+    let others: Vec<QuotaKey> = others.into_iter().cloned().collect();
+    keys.extend(others);
+    keys
+}
+
+fn of_key(state: &State, subscription: &str, key: &QuotaKey) -> Option<Value> {
+    let usage = state.quota_usage.get(key).copied().unwrap_or_default();
+    let scope = quotas::scope(state, subscription, key)?;
+    let figures = (usage.held, usage.in_use, state.quotas.get(key).copied());
+    Some(row(&scope, quotas::kind(key), key.pool.azure_name(), &key.location, figures))
+}
+
+fn row(scope: &str, kind: &str, name: String, location: &str, figures: (u64, u64, Option<u64>)) -> Value {
+    let (held, in_use, limit) = figures;
+    let id = if kind == "vmFamily" || kind.starts_with("workspaces") {
+        format!("{scope}/usages/{}", name.replace(' ', "_"))
+    } else {
+        format!("{scope}/usages")
+    };
+    json!({
+        "id": id,
+        "type": format!("{}/{kind}/usages", paths::NAMESPACE),
+        "amlWorkspaceLocation": location,
+        "unit": "Count",
+        "currentValue": held,
+        "inUse": in_use,
+        "limit": limit.map_or(json!(NO_LIMIT), |limit| json!(limit)),
+        "name": {"value": name, "localizedValue": name},
+    })
 }
 
 #[cfg(test)]
@@ -101,9 +100,26 @@ mod tests {
 
     #[test]
     fn every_family_has_a_row_and_no_limit() {
-        assert_eq!(family_words("standardDSv2Family"), "Standard DSv2 Family");
         let rows = rows(&State::default(), "s", "westus");
-        assert!(rows.iter().any(|r| r["name"]["value"] == "Standard DSv2 Family Cluster Dedicated vCPUs"));
+        for name in
+            ["Standard DSv2 Family Cluster Dedicated vCPUs", "Standard DSv2 Family Cluster LowPriority vCPUs"]
+        {
+            assert!(rows.iter().any(|r| r["name"]["value"] == name), "{name}");
+        }
         assert!(rows.iter().all(|r| r["currentValue"] == 0 && r["limit"] == NO_LIMIT));
+    }
+
+    #[test]
+    fn a_limit_is_shown_where_it_is_set() {
+        let mut state = State::default();
+        let key = QuotaKey {
+            holder: Holder::Subscription("s".into()),
+            location: "westus".into(),
+            pool: Pool::NodesPerCluster,
+        };
+        state.quotas.insert(key, 7);
+        let rows = rows(&state, "s", "westus");
+        let row = rows.iter().find(|r| r["name"]["value"] == "Nodes per Cluster").unwrap();
+        assert_eq!((&row["limit"], &row["id"]), (&json!(7), &json!("/subscriptions/s/usages")));
     }
 }

@@ -1,10 +1,13 @@
 //! Neap's own interface: what Azure has no words for. JSON, bearer tokens; signed log URLs.
 
+mod cost;
 mod explain;
 pub(crate) mod health;
 mod logs;
 mod nodes;
 mod openapi;
+mod quota_requests;
+mod revisions;
 mod run_metrics;
 mod shutdown;
 mod status;
@@ -25,6 +28,9 @@ pub(crate) async fn answer(app: &App, ask: &Ask) -> Result<Response, Refusal> {
         ("GET", ["neap", "v1", "status"]) => status::get(app, ask),
         ("POST", ["neap", "v1", "shutdown"]) => shutdown::post(app, ask),
         ("GET", ["neap", "v1", "openapi.json"]) => Ok(reply::ok(&openapi::document(ask))),
+        (_, ["neap", "v1", "subscriptions", s, "quotarequests", rest @ ..]) => {
+            quota_requests::answer(app, ask, s, rest).await
+        }
         (_, ["neap", "v1", "subscriptions", s, "resourcegroups", g, "workspaces", w, rest @ ..]) => {
             let workspace = workspaces::find(&app.state(), s, g, w)?;
             in_workspace(app, ask, &workspace, rest).await
@@ -43,6 +49,8 @@ async fn in_workspace(
         ("GET", ["computes", c, "health"]) => health::get(app, workspace, c),
         ("GET", ["computes", c, "nodes"]) => nodes::list(app, ask, workspace, c),
         ("GET", ["computes", c, "nodes", n, "log"]) => nodes::log(app, workspace, c, n).await,
+        ("GET", ["computes", c, "revisions"]) => revisions::list(app, workspace, c),
+        ("GET", ["cost"]) => cost::get(app, ask, workspace),
         ("GET", ["jobs", j, "log"]) => logs::get(app, ask, workspace, j).await,
         ("GET", ["jobs", j, "metrics"]) => run_metrics::get(app, ask, workspace, j).await,
         ("GET", ["jobs", j, "explain"]) => explain::get(app, workspace, j),

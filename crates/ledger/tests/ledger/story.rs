@@ -10,7 +10,7 @@ use neap_core::job::{AttemptFacts, Class, Exit, Job, JobState, Need, Outcome, Ph
 use neap_core::node::NodeState;
 use neap_core::settings::Settings;
 use neap_core::{
-    Capacity, ClusterId, DocHash, Event, JobId, MicroUsd, Millis, NodeId, State, WorkspaceId, apply,
+    Capacity, ClusterId, DocHash, Event, JobId, MicroUsd, Millis, NodeId, State, WorkspaceId, apply, meter,
 };
 use neap_ledger::{Batch, Document, Entry, Ledger, Opened, Options};
 
@@ -65,6 +65,7 @@ impl Story {
             network: None,
             scale: Scale { min: 0, max: 64, idle_ms: 120_000 },
             document,
+            reference: None,
         });
         story
     }
@@ -75,8 +76,9 @@ impl Story {
 
     pub fn tell(&mut self, event: impl Into<Event>) {
         let (at, event) = (self.state.now.plus(1), event.into());
+        let postings = meter::postings(&self.state, at, &event);
         apply::apply(&mut self.state, at, &event);
-        self.batch.entries.push(Entry { at, actor: "tester".into(), event });
+        self.batch.entries.push(Entry { at, actor: "tester".into(), event, postings });
     }
 
     pub fn document(&mut self, text: &str) -> DocHash {
@@ -139,6 +141,7 @@ impl Story {
                     cluster: CLUSTER,
                     nominal: NODE,
                     shape: None,
+                    cause: None,
                     deadline,
                     reason: "work waits".into(),
                 });

@@ -84,6 +84,7 @@ pub(crate) fn put(pool: &Pool) -> Command {
         size: Some(pool.size.clone()),
         tier: None,
         network: None,
+        reference: None,
         min: Some(pool.min.into()),
         max: Some(pool.max.into()),
         idle_ms: Some(i64::try_from(pool.idle_ms).unwrap_or(i64::MAX)),

@@ -98,6 +98,9 @@ struct ScaleArgs {
     /// Return when the request is accepted
     #[arg(long)]
     no_wait: bool,
+    /// Show what would change, which nodes would come or go, and do nothing
+    #[arg(long)]
+    dry_run: bool,
 }
 
 #[derive(Debug, Args)]
@@ -126,7 +129,12 @@ pub fn create(args: &CreateArgs, global: &Global, terminal: &Terminal) -> Outcom
     // What is wrong with the file is said before any server is asked.
     compute_request(&document, &anywhere()).map_err(|error| named(args, error))?;
     let session = Session::open(global, terminal)?;
-    block_on(put(&document, &session, args.scale.no_wait, "creating"))
+    block_on(async {
+        if args.scale.dry_run {
+            return show_plan(&dry_run(&document, &session).await?, &session);
+        }
+        put(&document, &session, args.scale.no_wait, "creating").await
+    })
 }
 
 pub fn update(args: &UpdateArgs, global: &Global, terminal: &Terminal) -> Outcome<()> {
@@ -148,8 +156,72 @@ pub fn update(args: &UpdateArgs, global: &Global, terminal: &Terminal) -> Outcom
             }
         }
         args.scale.apply(&mut document, args.force_string)?;
+        if args.scale.dry_run {
+            return show_plan(&dry_run(&document, &session).await?, &session);
+        }
         put(&document, &session, args.scale.no_wait, "updating").await
     })
+}
+
+/// What the server says this would do.
+async fn dry_run(document: &Document, session: &Session) -> Outcome<Value> {
+    let request = compute_request(document, &session.scope)?;
+    let path = session.path(&format!("computes/{}?neapDryRun=true", segment(&request.name)));
+    Ok(session.client.call(Method::PUT, &path, Some(&request.body)).await?.body)
+}
+
+fn show_plan(plan: &Value, session: &Session) -> Outcome<()> {
+    session.terminal.note(&describe(plan));
+    for warning in plan["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        session.terminal.warning(warning);
+    }
+    let changes = json!({
+        "revision": plan["revision"], "changes": plan["changes"], "nodes_added": plan["nodesAdded"],
+        "nodes_let_go": plan["nodesLetGo"], "cuts": plan["cuts"],
+    });
+    session.print(
+        &changes,
+        &[("Revision", "revision"), ("NodesAdded", "nodes_added"), ("NodesLetGo", "nodes_let_go")],
+    )
+}
+
+/// A plan in words, one line for each change.
+pub fn describe(plan: &Value) -> String {
+    let changes = plan["changes"].as_array().cloned().unwrap_or_default();
+    if changes.is_empty() {
+        return "Nothing would change.".to_owned();
+    }
+    let mut lines: Vec<String> = changes
+        .iter()
+        .map(|change| {
+            format!(
+                "{}: {} -> {}",
+                change["field"].as_str().unwrap_or_default(),
+                change["from"],
+                change["to"]
+            )
+        })
+        .collect();
+    lines.push(format!("nodes added at once: {}, let go: {}", plan["nodesAdded"], plan["nodesLetGo"]));
+    lines.join("\n")
+}
+
+/// The cluster with some of its properties set to these.
+async fn with_properties(name: &str, properties: &[(&str, Value)], session: &Session) -> Outcome<Document> {
+    let path = session.path(&format!("computes/{}", segment(name)));
+    let mut document = Document::from_value(entity::compute(&session.client.get(&path).await?));
+    for (key, value) in properties {
+        document.set(key, value.clone())?;
+    }
+    Ok(document)
+}
+
+pub async fn plan_update(name: &str, properties: &[(&str, Value)], session: &Session) -> Outcome<Value> {
+    dry_run(&with_properties(name, properties, session).await?, session).await
+}
+
+pub async fn set_properties(name: &str, properties: &[(&str, Value)], session: &Session) -> Outcome<()> {
+    put(&with_properties(name, properties, session).await?, session, false, "updating").await
 }
 
 async fn put(document: &Document, session: &Session, no_wait: bool, doing: &str) -> Outcome<()> {

@@ -3,6 +3,7 @@
 mod change;
 mod delete;
 mod health;
+mod revisions;
 mod show;
 
 use crate::args::Global;
@@ -36,6 +37,12 @@ pub enum ComputeCommand {
     /// Unfinished jobs are canceled with the reason, nodes are removed, name and quota are released. It asks first,
     /// naming what would be lost, unless --yes is given.
     Delete(delete::DeleteArgs),
+    /// List the definitions that a cluster has had, with who changed it and why
+    History(revisions::HistoryArgs),
+    /// Go back to an earlier definition of a cluster
+    ///
+    /// It shows what would change and asks first. The earlier definition becomes a new revision.
+    Rollback(revisions::RollbackArgs),
     /// Say how a cluster is: one verdict, with the signals behind it
     ///
     /// healthy, degraded or failing. Every signal has its number and a sentence; the worst makes the verdict. The same
@@ -107,6 +114,12 @@ pub fn run(command: ComputeCommand, global: &Global, terminal: &Terminal) -> Out
         }
         ComputeCommand::Delete(args) => {
             with(global, terminal, async |session| delete::run(&args, session).await)?;
+        }
+        ComputeCommand::History(args) => {
+            with(global, terminal, async |session| revisions::history(&args, session).await)?;
+        }
+        ComputeCommand::Rollback(args) => {
+            with(global, terminal, async |session| revisions::rollback(&args, session).await)?;
         }
         ComputeCommand::Health(args) => {
             with(global, terminal, async |session| health::run(&args, global, session).await)?;

@@ -10,7 +10,7 @@ use neap_core::event::{
     NodeLeaving, NodePreparing, NodeReady, NodeRequested,
 };
 use neap_core::job::{AttemptFacts, Exit, Need, Outcome as JobOutcome};
-use neap_core::{ClusterId, DocHash, Event, JobId, Millis, NodeId, State, WorkspaceId, apply};
+use neap_core::{ClusterId, DocHash, Event, JobId, Millis, NodeId, State, WorkspaceId, apply, meter};
 use neap_ledger::{Batch, Document, Entry, Ledger, Options, limits};
 use serde_json::json;
 use std::path::Path;
@@ -137,8 +137,9 @@ impl Past {
                 self.think_of_more(&mut batch)?;
             }
             let Some(event) = self.coming.pop() else { break };
+            let postings = meter::postings(&self.state, self.now, &event);
             apply::apply(&mut self.state, self.now, &event);
-            batch.entries.push(Entry { at: self.now, actor: self.actor.clone(), event });
+            batch.entries.push(Entry { at: self.now, actor: self.actor.clone(), event, postings });
         }
         Ok(batch)
     }
@@ -185,7 +186,8 @@ impl Past {
         let nominal = self.state.clusters.get(&self.runs).map(|c| c.shape.nominal).unwrap_or_default();
         let reason = "1 jobs wait".into();
         vec![
-            NodeRequested { id, cluster: self.runs, nominal, shape: None, deadline, reason }.into(),
+            NodeRequested { id, cluster: self.runs, nominal, shape: None, cause: None, deadline, reason }
+                .into(),
             NodeCreating { id, deadline }.into(),
             NodePreparing { id, deadline }.into(),
             NodeReady { id, actual: nominal, isolation: "pid, mount, cgroup".into() }.into(),
@@ -243,6 +245,7 @@ mod tests {
             network: None,
             scale: Scale { min: 0, max, idle_ms: 0 },
             document: DocHash([1; 32]),
+            reference: None,
         };
         apply::apply(state, Millis(1), &created.into());
         ClusterId(id)

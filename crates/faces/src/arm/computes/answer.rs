@@ -8,7 +8,7 @@ use neap_core::state::Workspace;
 use serde_json::{Value, json};
 
 use super::super::{paths, system_data};
-use super::{identity, read};
+use super::{advice, identity, read};
 use crate::app::Installation;
 use crate::durations;
 
@@ -21,6 +21,7 @@ pub(super) fn cluster(
 ) -> Value {
     let nodes: Vec<&Node> = state.nodes_of(cluster).map(AsRef::as_ref).collect();
     let errors = errors(cluster, &nodes);
+    let warnings = [read::warnings(document), advice::advice(workspace, cluster)].concat();
     json!({
         "id": paths::cluster_id(workspace, cluster),
         "name": cluster.name,
@@ -66,7 +67,7 @@ pub(super) fn cluster(
                 "targetNodeCount": cluster.target,
                 "nodeStateCounts": counts(&nodes),
                 "errors": if errors.is_empty() { Value::Null } else { Value::Array(errors) },
-                "neapWarnings": read::warnings(document),
+                "neapWarnings": warnings,
                 "neapRevision": cluster.revision,
             },
         },
@@ -108,6 +109,8 @@ fn errors(cluster: &Cluster, nodes: &[&Node]) -> Vec<Value> {
                 Cut::ProviderNodes { .. } | Cut::ProviderAtOnce { .. } => "ProviderNodeLimitReached",
                 Cut::ProviderCapacity { .. } => "ProviderCapacityReached",
                 Cut::BootBackoff { .. } => "NodesFailedToStart",
+                Cut::Quota { .. } => "ClusterCoreQuotaReached",
+                Cut::Lock { .. } => "ScopeLocked",
                 Cut::Draining => "ServerIsStopping",
             };
             Some(error(code, cut.sentence()))

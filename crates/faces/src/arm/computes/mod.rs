@@ -1,8 +1,10 @@
 //! Compute clusters (AmlCompute): parse → problems → command → answer.
 
+mod advice;
 mod answer;
 mod identity;
 mod nodes;
+mod preview;
 mod read;
 mod write;
 

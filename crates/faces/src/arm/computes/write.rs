@@ -10,6 +10,7 @@ use neap_identity::PasswordHash;
 use serde_json::Value;
 
 use super::super::{errors, lro};
+use super::preview;
 use super::read::{self, Asked, Form};
 use crate::app::{self, App, internal};
 use crate::ask::Ask;
@@ -21,19 +22,23 @@ pub(crate) async fn put(
     workspace: &Workspace,
     name: &str,
 ) -> Result<Response, Refusal> {
-    let created = put_body(app, ask, workspace, name, &ask.json()?).await?;
-    let status = if created { StatusCode::CREATED } else { StatusCode::OK };
-    written(app, ask, workspace, name, status)
+    let written = write(app, ask, workspace, name, &ask.json()?, Form::Put).await?;
+    answer(app, ask, workspace, name, written)
 }
 
 /// The whole resource, and the operation that made it so.
-fn written(
+fn answer(
     app: &App,
     ask: &Ask,
     workspace: &Workspace,
     name: &str,
-    status: StatusCode,
+    written: Written,
 ) -> Result<Response, Refusal> {
+    let status = match written {
+        Written::Created => StatusCode::CREATED,
+        Written::Changed => StatusCode::OK,
+        Written::Planned(plan) => return Ok(reply::ok(&plan)),
+    };
     let mut response = reply::json(status, &super::resource(app, workspace, name)?);
     if let Some(cluster) = app.state().cluster(workspace.id, name) {
         let operation = lro::Operation::PutCluster(cluster.id);
@@ -50,7 +55,8 @@ pub(crate) async fn put_body(
     name: &str,
     body: &Value,
 ) -> Result<bool, Refusal> {
-    write(app, ask, workspace, name, body, Form::Put).await
+    let written = write(app, ask, workspace, name, body, Form::Put).await?;
+    Ok(matches!(written, Written::Created))
 }
 
 pub(crate) async fn patch(
@@ -62,8 +68,8 @@ pub(crate) async fn patch(
     if app.state().cluster(workspace.id, name).is_none() {
         return Err(errors::not_found("Compute", name));
     }
-    write(app, ask, workspace, name, &ask.json()?, Form::Patch).await?;
-    written(app, ask, workspace, name, StatusCode::OK)
+    let written = write(app, ask, workspace, name, &ask.json()?, Form::Patch).await?;
+    answer(app, ask, workspace, name, written)
 }
 
 async fn write(
@@ -73,7 +79,7 @@ async fn write(
     name: &str,
     body: &Value,
     form: Form,
-) -> Result<bool, Refusal> {
+) -> Result<Written, Refusal> {
     let state = app.state();
     let current = state.cluster(workspace.id, name);
     let kept: Option<ClusterDocument> = current.map(|cluster| app.document(&cluster.document)).transpose()?;
@@ -82,9 +88,13 @@ async fn write(
     if let (Some(cluster), Some(kept)) = (current, &kept)
         && asked.changes_nothing(cluster, kept)
     {
-        return Ok(false);
+        if ask.query.flag("neapDryRun") {
+            return Ok(Written::Planned(preview::nothing(cluster)));
+        }
+        return Ok(Written::Changed);
     }
     let document = app::document(&asked.document)?;
+    let before = kept.unwrap_or_default();
     let command = Command::PutCluster(PutCluster {
         workspace: workspace.id,
         // The name keeps the case it was created with.
@@ -98,10 +108,23 @@ async fn write(
         max: asked.max.or(current.map(|cluster| cluster.scale.max.into())),
         idle_ms: asked.idle_ms.or(current.and_then(|cluster| i64::try_from(cluster.scale.idle_ms).ok())),
         document: document.hash,
+        reference: ask.change_reference.as_deref().map(Into::into),
         problems: asked.problems,
     });
+    if ask.query.flag("neapDryRun") {
+        let plan = preview::put(&state, workspace.id, name, command, (&before, &asked.document), app.now())?;
+        return Ok(Written::Planned(plan));
+    }
     app.submit(&ask.caller, command, vec![document]).await?;
-    Ok(current.is_none())
+    Ok(if current.is_none() { Written::Created } else { Written::Changed })
+}
+
+/// What a write came to.
+enum Written {
+    Created,
+    Changed,
+    /// Nothing was done: this is what it would do.
+    Planned(Value),
 }
 
 /// The resource group that an ARM id lies in.

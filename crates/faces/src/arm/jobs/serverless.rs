@@ -83,6 +83,7 @@ pub(super) async fn ensure(
         size: Some(wanted.size.as_str().into()),
         tier: Some(wanted.tier.canonical().into()),
         network: None,
+        reference: None,
         min: Some(0),
         max: Some(i64::from(wanted.nodes.max(NODES_MAX))),
         idle_ms: Some(IDLE_MS),

@@ -1,0 +1,79 @@
+//! `compute history` and `compute rollback`: the definitions a cluster has had, and going back to one.
+
+use super::change;
+use crate::client::segment;
+use crate::failure::{Failure, Outcome};
+use crate::output::Column;
+use crate::session::Session;
+use clap::Args;
+use serde_json::{Value, json};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  neap compute history -n cpu-cluster -o table")]
+pub struct HistoryArgs {
+    /// Name of the cluster
+    #[arg(long, short = 'n')]
+    name: String,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  neap compute rollback -n cpu-cluster --to 3\n  \
+                        neap compute rollback -n cpu-cluster --to 3 --yes --change-reference OPS-17")]
+pub struct RollbackArgs {
+    /// Name of the cluster
+    #[arg(long, short = 'n')]
+    name: String,
+    /// The revision whose minimum, maximum, idle time, tags and description are wanted again
+    #[arg(long, value_name = "REVISION")]
+    to: u64,
+    /// Do not ask
+    #[arg(long, short = 'y')]
+    yes: bool,
+}
+
+const COLUMNS: &[Column] = &[
+    ("Revision", "revision"),
+    ("At", "at"),
+    ("By", "by"),
+    ("Min", "min_instances"),
+    ("Max", "max_instances"),
+    ("Idle", "idle_time_before_scale_down"),
+    ("Reference", "reference"),
+    ("Current", "current"),
+];
+
+async fn revisions(name: &str, session: &Session) -> Outcome<Value> {
+    let answer =
+        session.client.get(&session.own_path(&format!("computes/{}/revisions", segment(name)))).await?;
+    Ok(answer["value"].clone())
+}
+
+pub async fn history(args: &HistoryArgs, session: &Session) -> Outcome<()> {
+    session.print(&revisions(&args.name, session).await?, COLUMNS)
+}
+
+/// Going back is going on: the old definition becomes a new revision.
+pub async fn rollback(args: &RollbackArgs, session: &Session) -> Outcome<()> {
+    let revisions = revisions(&args.name, session).await?;
+    let wanted = revisions.as_array().into_iter().flatten().find(|revision| revision["revision"] == args.to);
+    let Some(wanted) = wanted else {
+        return Err(Failure::usage(format!("{} has no revision {}", args.name, args.to))
+            .hint(format!("'neap compute history -n {}' lists those it has", args.name)));
+    };
+    let properties: Vec<(&str, Value)> =
+        ["min_instances", "max_instances", "idle_time_before_scale_down", "tags", "description"]
+            .into_iter()
+            .map(|key| (key, wanted[key].clone()))
+            .collect();
+    let plan = change::plan_update(&args.name, &properties, session).await?;
+    let changes = plan["changes"].as_array().cloned().unwrap_or_default();
+    if changes.is_empty() {
+        session.terminal.note("Nothing would change.");
+        return session.print(&json!({"name": args.name, "changes": []}), &[("Name", "name")]);
+    }
+    if !args.yes {
+        session.terminal.note(&change::describe(&plan));
+        session.terminal.confirm(&format!("Roll {} back to revision {}?", args.name, args.to))?;
+    }
+    change::set_properties(&args.name, &properties, session).await
+}

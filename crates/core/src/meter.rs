@@ -1,0 +1,301 @@
+//! What nodes cost, who pays, and for what.
+//!
+//! Between two events a node does one thing; that time is a *slice*. The event that ends it closes it into segments, one
+//! for each who had a part of the node. A node costs `price · (t − asked for)`, rounded down once, and a segment is a
+//! difference of two such figures: so the segments of a node sum to its bill, to the last micro-unit.
+//!
+//! Nothing here is in the log: segments follow from it, and can be made again.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::Event;
+use crate::ids::{AttemptId, ClusterId, JobId, NodeId};
+use crate::job::{Job, Need, Phase, Status};
+use crate::lock;
+use crate::node::{Node, NodeState};
+use crate::planted::{self, Bug};
+use crate::state::State;
+use crate::units::{Capacity, MicroUsd, Millis};
+
+/// What a slice was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Cause {
+    /// From asking for the node to its being ready, for the job that was waited with.
+    Boot,
+    /// The same, in vain.
+    FailedBoot,
+    /// Ready, and nothing on it.
+    Idle,
+    /// Idle for longer than its idle time, because a lock stops scaling.
+    Lock,
+    /// The attempt's environment, code and inputs were made ready.
+    Staging,
+    Run,
+    /// The attempt's job failed.
+    Failed,
+    Canceled,
+    /// The attempt did not count: its node was lost or it went back to the queue.
+    Lost,
+    /// The node was on its way out.
+    Leaving,
+}
+
+impl Cause {
+    pub const ALL: [Self; 10] = [
+        Self::Boot,
+        Self::FailedBoot,
+        Self::Idle,
+        Self::Lock,
+        Self::Staging,
+        Self::Run,
+        Self::Failed,
+        Self::Canceled,
+        Self::Lost,
+        Self::Leaving,
+    ];
+
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Boot => "boot",
+            Self::FailedBoot => "failed-boot",
+            Self::Idle => "idle",
+            Self::Lock => "lock",
+            Self::Staging => "staging",
+            Self::Run => "run",
+            Self::Failed => "failed",
+            Self::Canceled => "canceled",
+            Self::Lost => "lost",
+            Self::Leaving => "leaving",
+        }
+    }
+
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|cause| cause.word() == word)
+    }
+}
+
+/// Who pays.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Payer {
+    pub job: JobId,
+    pub owner: Arc<str>,
+}
+
+impl Payer {
+    pub fn of(job: &Job) -> Self {
+        Self { job: job.id, owner: job.owner.clone() }
+    }
+}
+
+/// One part of one slice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    pub node: NodeId,
+    pub cluster: ClusterId,
+    pub from: Millis,
+    pub to: Millis,
+    pub cost: MicroUsd,
+    pub cause: Cause,
+    /// Nobody where the cluster keeps the node by its minimum.
+    pub payer: Option<Payer>,
+    pub attempt: Option<u32>,
+}
+
+/// What an event means for the books.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Posting {
+    Segment(Segment),
+    /// How the attempt ended is known: what it ran for was in vain.
+    Recast {
+        attempt: AttemptId,
+        cause: Cause,
+    },
+}
+
+/// What an event closes, by the state before it.
+pub fn postings(before: &State, at: Millis, event: &Event) -> Vec<Posting> {
+    let mut out: Vec<Posting> = Vec::new();
+    for id in ends_slice_of(before, event) {
+        if let Some(node) = before.nodes.get(&id) {
+            close(before, node, at, &mut out);
+        }
+    }
+    if matches!(event, Event::NodeUnusable(_)) {
+        for posting in &mut out {
+            if let Posting::Segment(segment) = posting {
+                segment.cause = Cause::FailedBoot;
+            }
+        }
+    }
+    let recast = match event {
+        Event::JobRequeued(e) => Some((e.id, e.attempt, Cause::Lost)),
+        Event::JobEnded(e) => match (e.attempt, e.outcome.status) {
+            (Some(attempt), Status::Failed) => Some((e.id, attempt, Cause::Failed)),
+            (Some(attempt), Status::Canceled) => Some((e.id, attempt, Cause::Canceled)),
+            _ => None,
+        },
+        _ => None,
+    };
+    if let Some((job, number, cause)) = recast {
+        out.push(Posting::Recast { attempt: AttemptId { job, number }, cause });
+    }
+    out
+}
+
+/// What nodes that are not gone have cost since their last slice was closed: as if all of them ended now.
+pub fn open(state: &State, now: Millis) -> Vec<Segment> {
+    let mut out = Vec::new();
+    for node in state.nodes.values() {
+        close(state, node, now, &mut out);
+    }
+    let segment = |posting| match posting {
+        Posting::Segment(segment) => Some(segment),
+        Posting::Recast { .. } => None,
+    };
+    out.into_iter().filter_map(segment).collect()
+}
+
+/// The nodes that do something else from this event on. `apply` marks them as billed up to here.
+pub fn ends_slice_of(before: &State, event: &Event) -> Vec<NodeId> {
+    let held = |id: &JobId| -> Vec<NodeId> {
+        before
+            .jobs
+            .get(id)
+            .and_then(|job| job.attempt())
+            .map(|attempt| attempt.nodes_held().collect())
+            .unwrap_or_default()
+    };
+    match event {
+        Event::NodeReady(e) => vec![e.id],
+        Event::NodeUnusable(e) => vec![e.id],
+        Event::NodeLeaving(e) => vec![e.id],
+        Event::NodeGone(e) => vec![e.id],
+        Event::JobPlaced(e) => std::iter::once(e.node).chain(e.others.iter().copied()).collect(),
+        Event::AttemptStarted(e) => held(&e.id),
+        Event::RankEnded(e) => vec![e.node],
+        Event::JobRequeued(e) => held(&e.id),
+        Event::JobEnded(e) => held(&e.id),
+        // A lock keeps idle nodes from here on, or does so no longer.
+        Event::LockPut(_) | Event::LockDeleted(_) => {
+            before.clusters.values().flat_map(|cluster| cluster.idle.iter().copied()).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// What a node has cost from the first to `at`.
+pub fn bill(node: &Node, at: Millis) -> u64 {
+    u64::try_from(node.shape.price.over(at.since(node.requested))).unwrap_or(u64::MAX)
+}
+
+fn close(state: &State, node: &Node, at: Millis, out: &mut Vec<Posting>) {
+    let (from, to) = (node.metered, at.max(node.metered));
+    let part = |from: Millis, to: Millis, cause: Cause, payer: Option<Payer>| {
+        let cost = MicroUsd(bill(node, to) - bill(node, from));
+        Segment { node: node.id, cluster: node.cluster, from, to, cost, cause, payer, attempt: None }
+    };
+    if from == to {
+        return;
+    }
+    match node.state {
+        _ if !node.attempts.is_empty() => shared(state, node, part(from, to, Cause::Run, None), out),
+        NodeState::Requested { .. } | NodeState::Creating { .. } | NodeState::Preparing { .. } => {
+            out.push(Posting::Segment(part(from, to, Cause::Boot, node.caused_by.clone())));
+        }
+        NodeState::Unusable { .. } => {
+            out.push(Posting::Segment(part(from, to, Cause::FailedBoot, node.caused_by.clone())));
+        }
+        NodeState::Leaving { .. } => {
+            out.push(Posting::Segment(part(from, to, Cause::Leaving, node.last.clone())));
+        }
+        NodeState::Ready => {
+            let cluster = state.clusters.get(&node.cluster);
+            let by_minimum = cluster.is_some_and(|cluster| cluster.live <= cluster.scale.min);
+            let payer = node.last.clone().filter(|_| !by_minimum);
+            // What a lock costs is what is over the idle time.
+            let locked = cluster.is_some_and(|cluster| lock::scaling_cut(state, cluster).is_some());
+            let patience = cluster.map_or(0, |cluster| cluster.scale.idle_ms);
+            let over = if locked { node.since.plus(patience).max(from).min(to) } else { to };
+            if from < over {
+                out.push(Posting::Segment(part(from, over, Cause::Idle, payer.clone())));
+            }
+            if over < to {
+                out.push(Posting::Segment(part(over, to, Cause::Lock, payer)));
+            }
+        }
+    }
+}
+
+/// Divides a slice among those who share the node, by their dominant share of it.
+fn shared(state: &State, node: &Node, whole: Segment, out: &mut Vec<Posting>) {
+    let weigh = |id: &AttemptId| state.jobs.get(&id.job).map_or(0, |job| weight(job.need, node.nominal));
+    let weights: Vec<u64> = node.attempts.iter().map(weigh).collect();
+    for (id, cost) in node.attempts.iter().zip(split(whole.cost.0, &weights)) {
+        let job = state.jobs.get(&id.job);
+        let phase = job.and_then(|job| job.attempt()).and_then(|attempt| attempt.phase_on(node.id));
+        let cause = if phase == Some(Phase::Assigned) { Cause::Staging } else { Cause::Run };
+        let payer = job.map(|job| Payer::of(job));
+        out.push(Posting::Segment(Segment {
+            cost: MicroUsd(cost),
+            cause,
+            payer,
+            attempt: Some(id.number),
+            ..whole.clone()
+        }));
+    }
+}
+
+/// The largest of a job's shares of the node's resources, in millionths.
+fn weight(need: Need, nominal: Capacity) -> u64 {
+    let part = |share: u64, of: u64| (share * 1_000_000).checked_div(of).unwrap_or(0);
+    match need {
+        Need::Whole => 1_000_000,
+        Need::Share(share) => part(share.cpus_milli.into(), nominal.cpus_milli.into())
+            .max(part(share.memory_mb, nominal.memory_mb))
+            .max(part(share.gpus.into(), nominal.gpus.into()))
+            .max(1),
+    }
+}
+
+/// Parts in proportion to `weights` that sum to the whole; what rounding leaves goes to the first ones.
+fn split(whole: u64, weights: &[u64]) -> Vec<u64> {
+    let total: u64 = weights.iter().sum::<u64>().max(1);
+    let exact = |weight: &u64| {
+        u64::try_from(u128::from(whole) * u128::from(*weight) / u128::from(total)).unwrap_or(0)
+    };
+    let mut parts: Vec<u64> = weights.iter().map(exact).collect();
+    let mut left = if planted::is(Bug::CostRounded) { 0 } else { whole - parts.iter().sum::<u64>() };
+    for part in &mut parts {
+        let one = left.min(1);
+        *part += one;
+        left -= one;
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_sum_to_the_whole() {
+        assert_eq!(split(10, &[1, 1, 1]), [4, 3, 3]);
+        assert_eq!(split(7, &[500_000, 250_000]), [5, 2]);
+        assert_eq!(split(0, &[3, 4]), [0, 0]);
+        for whole in [1, 2, 99, 1_000_003] {
+            assert_eq!(split(whole, &[7, 11, 13, 1]).iter().sum::<u64>(), whole);
+        }
+    }
+
+    #[test]
+    fn the_dominant_share_weighs() {
+        let node = Capacity { cpus_milli: 4_000, memory_mb: 16_000, gpus: 2 };
+        let share = |cpus_milli, memory_mb, gpus| Need::Share(Capacity { cpus_milli, memory_mb, gpus });
+        assert_eq!(weight(share(1_000, 1_000, 0), node), 250_000);
+        assert_eq!(weight(share(1_000, 12_000, 0), node), 750_000);
+        assert_eq!(weight(share(1_000, 1_000, 1), node), 500_000);
+        assert_eq!(weight(Need::Whole, node), 1_000_000);
+    }
+}

@@ -1,0 +1,45 @@
+//! `revisions`: every accepted definition of a cluster, with who and why.
+
+use axum::response::Response;
+use neap_core::cluster::Scale;
+use neap_core::documents::ClusterDocument;
+use neap_core::state::Workspace;
+use neap_core::{DocHash, Event, Refusal};
+use serde_json::{Value, json};
+
+use crate::app::{App, unreadable};
+use crate::arm::errors;
+use crate::reply;
+
+/// As many as anybody reads.
+const REVISIONS_MAX: u32 = 1_000;
+
+pub(crate) fn list(app: &App, workspace: &Workspace, name: &str) -> Result<Response, Refusal> {
+    let state = app.state();
+    let Some(cluster) = state.cluster(workspace.id, name) else {
+        return Err(errors::not_found("Compute", name));
+    };
+    let revisions = app.control.reader().revisions(cluster.id, REVISIONS_MAX).map_err(unreadable)?;
+    let mut value = Vec::with_capacity(revisions.len());
+    for revision in &revisions {
+        let (scale, document, reference): (Scale, DocHash, _) = match &revision.event {
+            Event::ClusterCreated(e) => (e.scale, e.document, &e.reference),
+            Event::ClusterUpdated(e) => (e.scale, e.document, &e.reference),
+            _ => continue,
+        };
+        let document: ClusterDocument = app.document(&document)?;
+        value.push(json!({
+            "revision": revision.revision,
+            "at": revision.at.rfc3339(),
+            "by": revision.actor,
+            "reference": reference,
+            "current": revision.revision == cluster.revision,
+            "min_instances": scale.min,
+            "max_instances": scale.max,
+            "idle_time_before_scale_down": scale.idle_ms / 1_000,
+            "tags": document.tags,
+            "description": document.description,
+        }));
+    }
+    Ok(reply::ok(&json!({"value": Value::Array(value)})))
+}

@@ -1,0 +1,70 @@
+//! Limits and locks that people set, lower and take away in the middle of everything; all are gone once faults stop.
+
+use neap_core::Command;
+use neap_core::command::PutLock;
+use neap_core::lock::{LockLevel, LockScope};
+use neap_core::quota::{Holder, Pool, QuotaKey};
+use neap_core::state::GroupKey;
+
+use crate::users::{CLUSTERS, GROUP, Request, SUBSCRIPTION, WORKSPACE};
+use crate::world::World;
+
+/// Cores of a node of the default size.
+const CORES: u64 = 4;
+
+impl World {
+    /// Now and then somebody governs.
+    pub fn govern(&mut self) {
+        let Some(state) = self.server.as_ref().map(|server| server.machine.state().clone()) else { return };
+        let Some(dice) = self.users.law.as_mut() else { return };
+        if !dice.once_in(3) {
+            return;
+        }
+        let command = match dice.below(6) {
+            0..3 => {
+                let pools =
+                    [Pool::Dedicated, Pool::Family("standardDSv2Family".into()), Pool::NodesPerCluster];
+                let holders = [Holder::Subscription(SUBSCRIPTION.into()), Holder::Workspace(WORKSPACE)];
+                let key = QuotaKey {
+                    holder: holders[dice.below(2) as usize].clone(),
+                    location: "westus".into(),
+                    pool: pools[dice.below(3) as usize].clone(),
+                };
+                let limit = (!dice.once_in(4)).then(|| dice.below(6) * CORES);
+                Command::SetQuota { key, limit, by: "user".into() }
+            }
+            3 => {
+                let mut scopes = vec![
+                    LockScope::Group(GroupKey::new(SUBSCRIPTION, GROUP)),
+                    LockScope::Workspace(WORKSPACE),
+                ];
+                let found = CLUSTERS.iter().filter_map(|name| state.cluster(WORKSPACE, name));
+                scopes.extend(found.map(|cluster| LockScope::Cluster(cluster.id)));
+                let at = dice.below(scopes.len() as u64) as usize;
+                let level = if dice.once_in(2) { LockLevel::ReadOnly } else { LockLevel::CanNotDelete };
+                let (name, notes, by) = ("lock".into(), "".into(), "user".into());
+                Command::PutLock(PutLock { scope: scopes.swap_remove(at), name, level, notes, by })
+            }
+            _ => {
+                let locks: Vec<_> = state.locks.values().cloned().collect();
+                let at = dice.below(locks.len() as u64) as usize;
+                let Some(lock) = locks.get(at) else { return };
+                Command::DeleteLock { scope: lock.scope.clone(), name: lock.name.clone() }
+            }
+        };
+        self.ask(command, Request::Cluster);
+    }
+
+    /// What would keep the world from coming to rest is taken away.
+    pub fn lift_limits(&mut self) {
+        let Some(state) = self.server.as_ref().map(|server| server.machine.state().clone()) else { return };
+        for key in state.quotas.keys() {
+            let command = Command::SetQuota { key: key.clone(), limit: None, by: "user".into() };
+            self.ask(command, Request::Cluster);
+        }
+        for lock in state.locks.values() {
+            let command = Command::DeleteLock { scope: lock.scope.clone(), name: lock.name.clone() };
+            self.ask(command, Request::Cluster);
+        }
+    }
+}

@@ -34,6 +34,7 @@ measure noop-off noop --jobs 2000 --nodes 1 --cpus "$cpus" --isolation off
 measure noop-full noop --jobs 2000 --nodes 1 --cpus "$cpus" --isolation full
 measure latency latency --jobs 200
 measure cold cold --jobs 30
+measure logs logs --lines 200
 measure submit submit --jobs 5000 --clients 1,8,64
 measure recovery-10k recovery --events 10000 --rounds 5
 measure recovery-100k recovery --events 100000 --rounds 5

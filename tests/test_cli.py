@@ -316,11 +316,3 @@ def test_the_queue_says_why(server, names):
     shown = server.cli("job", "show", "-n", job, "-o", "json").stdout
     assert "queueReason" in shown or "queue_reason" in shown, shown
     server.http("POST", f"{server.ws()}/jobs/{job}/cancel")
-
-
-@pytest.mark.skipif(not EXAMPLES, reason="the collection of public examples is not beside the checkout")
-@pytest.mark.parametrize("path", sorted((SHARED / "reference" / "examples" / "jobs").glob("hello-world*.yml")), ids=lambda p: p.stem)
-def test_public_job_examples_on_a_cluster(server, work_cluster, path):
-    name = unique("hello")
-    server.cli("job", "create", "-f", path, "-n", name, "--set", f"compute=azureml:{work_cluster}")
-    server.wait_job(name, "Completed")

@@ -236,3 +236,16 @@ def test_from_yaml_with_mini_batches_by_count(own, client, mark, tmp_path):
     assert len([p for p in (tmp_path / "out").rglob("*") if p.is_file()]) == 1
     logs = own.log(f"{name}_worker_0") + own.log(f"{name}_worker_1")
     assert logs.count(": 2 in, 2 out") == 3 and logs.count(": 1 in, 1 out") == 1, logs
+
+
+def test_what_a_table_asks_for_and_is_not_done_is_refused(own, mark, tmp_path):
+    data = tmp_path / "table"
+    data.mkdir()
+    (data / "x.csv").write_text("a,b\n1,2\n")
+    (data / "MLTable").write_text("type: mltable\npaths: [{pattern: ./*.csv}]\ntransformations:\n  - read_delimited:\n      delimiter: ','\n  - filter: 'col(\"a\") > 0'\n")
+    written = tmp_path / "pipeline.yml"
+    written.write_text(PIPELINE.format(cluster=CLUSTER, data=data, code=CODE, mark=mark).replace("type: uri_folder", "type: mltable"))
+    name = unique("table")
+    done = own.cli("job", "create", "-f", written, "-n", name, check=False)
+    assert done.returncode == 1 and "asks for filter, which a parallel step does not apply" in done.stderr, done.stderr
+    assert own.http("GET", f"{own.ws()}/jobs/{name}").status_code == 404

@@ -10,8 +10,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::attempt::Node;
 use crate::environment::CONTAINERS_FILE;
 use crate::environment::engine::{Engine, LABEL_ATTEMPT, LABEL_INSTALLATION, LABEL_NODE};
-use crate::environment::order::{Answer, Order, RunOrder, Step};
-use crate::environment::provide::{EngineFiles, driver_variables};
+use crate::environment::order::{Answer, EngineFiles, Order, RunOrder, Step, driver_variables};
 use crate::prepare::Layout;
 use crate::session::prepare_failed;
 

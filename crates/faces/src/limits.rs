@@ -23,6 +23,8 @@ pub const PAGE_SCAN_ROWS_MAX: usize = 10_000;
 pub const NODES_MAX: usize = 10_000;
 /// How soon a client may ask again for an operation that goes on.
 pub const POLL_AGAIN_MS: &str = "200";
+/// An `MLTable` file is read so far when a job is submitted.
+pub const MLTABLE_BYTES_MAX: usize = 256 * 1024;
 /// Bytes sent in one piece of a followed log.
 pub const LOG_CHUNK_BYTES: u64 = 64 * 1024;
 /// Jobs that one search writes down as runs, and how many of them at once; others are runs when they are asked for.

@@ -143,8 +143,13 @@ pub(crate) fn log_address(job: &JobRow) -> Result<BlobAddress, Refusal> {
     neap_storage::joblog::address(&account(job.workspace), ARTIFACT_CONTAINER, &job.name).map_err(storage)
 }
 
-/// The whole log, or that of one rank; while the job runs only its whole lines, since clients count lines.
-pub(crate) async fn read_log(app: &App, job: &JobRow, rank: Option<u32>) -> Result<Vec<u8>, Refusal> {
+/// Where a job's log lies, or that of one rank, and how much of it is shown: while the job runs only its whole lines,
+/// since clients count lines.
+pub(crate) async fn log_extent(
+    app: &App,
+    job: &JobRow,
+    rank: Option<u32>,
+) -> Result<(BlobAddress, u64), Refusal> {
     let address = match rank {
         None => log_address(job)?,
         Some(rank) => {
@@ -155,19 +160,13 @@ pub(crate) async fn read_log(app: &App, job: &JobRow, rank: Option<u32>) -> Resu
     };
     let running = !job.status.is_final();
     in_store(app, move |store| {
-        let blob = match store.open_blob(&address) {
-            Ok(blob) => blob,
-            Err(neap_storage::Error::BlobNotFound(_) | neap_storage::Error::ContainerNotFound { .. }) => {
-                return Ok(Vec::new());
-            }
+        let length = match store.open_blob(&address) {
+            Ok(blob) if running => neap_storage::joblog::whole_lines_len(&blob.file, blob.properties.length)?,
+            Ok(blob) => blob.properties.length,
+            Err(neap_storage::Error::BlobNotFound(_) | neap_storage::Error::ContainerNotFound { .. }) => 0,
             Err(error) => return Err(error),
         };
-        let length = if running {
-            neap_storage::joblog::whole_lines_len(&blob.file, blob.properties.length)?
-        } else {
-            blob.properties.length
-        };
-        store.read(&address, 0, usize::try_from(length).unwrap_or(usize::MAX))
+        Ok((address, length))
     })
     .await
 }

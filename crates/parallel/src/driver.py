@@ -84,6 +84,10 @@ def process(requests_fd, answers_fd):
 
     settings = json.loads(requests.readline())
     say_level(settings["level"])
+    why = not_applied(settings["base"]) if settings["table"] else None
+    if why:
+        tell({"fatal": why})
+        return 1
     try:
         module = load(settings)
         if callable(getattr(module, "init", None)):
@@ -141,31 +145,88 @@ def rows_of(result):
     return {"returned": returned, "rows": text}
 
 
+# The names that MLTable files have for encodings, where Python's are others.
+ENCODINGS = {"utf8": "utf-8", "iso88591": "iso-8859-1", "latin1": "latin-1", "ascii": "ascii", "utf16": "utf-16", "utf32": "utf-32", "utf8bom": "utf-8-sig", "windows1252": "cp1252"}
+# Of what an MLTable file may ask for: these are done. `table.rs` has the same list.
+APPLIED = ("read_delimited", "read_parquet", "read_json_lines", "keep_columns", "drop_columns")
+
+
+def definition(base):
+    """The text of the MLTable file, if there is one."""
+    try:
+        with open(os.path.join(base, "MLTable"), encoding="utf-8") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def transformations(text):
+    """The name of each transformation of an MLTable file, and the lines that follow it. Of YAML this knows what such files are
+    written in: nothing but the standard library is certain to be here."""
+    found, inside, depth = [], False, None
+    for line in text.splitlines():
+        line = line.split(" #")[0].rstrip()
+        words = line.lstrip()
+        if not words or words.startswith("#"):
+            continue
+        indent = len(line) - len(words)
+        if not inside:
+            inside = line == "transformations:"
+        elif indent == 0 and not words.startswith("-"):
+            break
+        elif words.startswith("-") and depth in (None, indent):
+            depth = indent
+            name, _, rest = words[1:].partition(":")
+            found.append((name.strip(), [rest.strip()]))
+        elif found:
+            found[-1][1].append(words)
+    return found
+
+
+def settings_of(lines):
+    """key: value pairs below a transformation."""
+    pairs = (line.lstrip("- ").partition(":") for line in lines)
+    return {key.strip(): value.strip().strip("'\"").replace("\\t", "\t") for key, _, value in pairs if value.strip()}
+
+
+def columns_of(lines):
+    """Names of columns: one, [one, two], or one to a line after a dash."""
+    words = ",".join(line[1:] if line.startswith("-") else line.strip("[]") for line in lines).split(",")
+    return [word.strip().strip("[]").strip().strip("'\"") for word in words if word.strip("[] ")]
+
+
+def not_applied(base):
+    """What is wrong with the MLTable file, in words."""
+    unknown = [name for name, _ in transformations(definition(base)) if name not in APPLIED]
+    if not unknown:
+        return None
+    return f"The MLTable file asks for {', '.join(unknown)}, which a parallel step does not apply: {', '.join(APPLIED)} are. Do the rest in run(mini_batch)."
+
+
 def table(paths, base):
-    """The rows of these files as one table."""
+    """The rows of these files as one table, as its MLTable file wants them."""
     import pandas
 
-    how = ""
-    try:
-        with open(os.path.join(base, "MLTable"), encoding="utf-8") as definition:
-            how = definition.read()
-    except OSError:
-        pass
+    wanted = transformations(definition(base))
+    how = {name: settings_of(lines) for name, lines in wanted}
 
     def read(path):
         if "read_parquet" in how or path.endswith(".parquet"):
             return pandas.read_parquet(path)
         if "read_json_lines" in how or path.endswith((".jsonl", ".ndjson")):
             return pandas.read_json(path, lines=True)
-        separator = "\t" if path.endswith(".tsv") else ","
-        for line in how.splitlines():
-            key, _, value = line.strip().lstrip("- ").partition(":")
-            if key == "delimiter" and value.strip():
-                separator = value.strip().strip("'\"").replace("\\t", "\t")
-        header = None if "no_header" in how else 0
-        return pandas.read_csv(path, sep=separator, header=header)
+        said = how.get("read_delimited", {})
+        separator = said.get("delimiter") or ("\t" if path.endswith(".tsv") else ",")
+        header = None if said.get("header") == "no_header" else 0
+        return pandas.read_csv(path, sep=separator, header=header, encoding=ENCODINGS.get(said.get("encoding", "utf8"), "utf-8"))
 
-    return pandas.concat([read(path) for path in paths], ignore_index=True)
+    rows = pandas.concat([read(path) for path in paths], ignore_index=True)
+    for name, lines in wanted:
+        if name == "keep_columns":
+            rows = rows[columns_of(lines)]
+        elif name == "drop_columns":
+            rows = rows.drop(columns=columns_of(lines))
+    return rows
 
 
 def tail(text):

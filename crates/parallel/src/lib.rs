@@ -11,12 +11,14 @@ mod error;
 pub mod limits;
 mod settings;
 mod store;
+mod table;
 mod verdict;
 
 pub use batching::{FileEntry, batches};
 pub use error::Error;
 pub use settings::{By, Parallel, Problem};
 pub use store::{Batches, Exchange, Fate, Finished, Given, Holder, Report};
+pub use table::{APPLIED, not_applied};
 pub use verdict::{Counts, Verdict, verdict};
 
 /// What every worker runs.

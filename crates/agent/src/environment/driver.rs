@@ -234,6 +234,11 @@ struct Container<'a> {
 
 impl<'a> Container<'a> {
     async fn run(engine: &'a Engine, order: &'a RunOrder) -> Answer {
+        // Heard from now on: whoever is ended while the engine makes a container would leave it behind.
+        let mut terminate = match signal(SignalKind::terminate()) {
+            Ok(terminate) => terminate,
+            Err(e) => return Answer::Lost { message: format!("signals cannot be heard: {e}") },
+        };
         let options =
             CreateContainerOptions { name: Some(order.name.clone()), ..CreateContainerOptions::default() };
         let made = match engine.api.create_container(Some(options), body(order)).await {
@@ -241,10 +246,7 @@ impl<'a> Container<'a> {
             Err(e) => return Answer::Failed { message: format!("making the container: {}", plain(&e)) },
         };
         let container = Self { api: &engine.api, order, id: made.id };
-        let answer = match signal(SignalKind::terminate()) {
-            Ok(mut terminate) => container.start_and_follow(engine, &mut terminate).await,
-            Err(e) => Answer::Lost { message: format!("signals cannot be heard: {e}") },
-        };
+        let answer = container.start_and_follow(engine, &mut terminate).await;
         let options = RemoveContainerOptions { force: true, v: true, link: false };
         if let Err(e) = container.api.remove_container(&container.id, Some(options)).await {
             say(format!("[neap] The container was not removed: {}\n", plain(&e)).as_bytes());

@@ -1,8 +1,13 @@
 //! The words between an agent and the process that drives the engine for it: files in the attempt's folder.
 
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
+use neap_sandbox::NODE_MARK;
 use serde::{Deserialize, Serialize};
+
+use super::installing;
 
 /// What is to be done. It may hold the job's secrets, so the file is private.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -77,4 +82,56 @@ pub(crate) enum Answer {
     Lost {
         message: String,
     },
+}
+
+/// The files by which an agent and the engine's driver speak, in the attempt's folder.
+pub(crate) struct EngineFiles {
+    pub order: PathBuf,
+    pub answer: PathBuf,
+    pub process: PathBuf,
+}
+
+impl EngineFiles {
+    pub(crate) fn new(dir: &Path) -> Self {
+        Self {
+            order: dir.join("container.json"),
+            answer: dir.join("container.answer.json"),
+            process: dir.join("container.process.json"),
+        }
+    }
+
+    pub(crate) fn write(&self, order: &Order) -> io::Result<()> {
+        for old in [&self.answer, &self.process] {
+            match std::fs::remove_file(old) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        let mut file = std::fs::OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&self.order)?;
+        file.write_all(&serde_json::to_vec(order)?)
+    }
+
+    pub(crate) fn read(&self) -> Option<Answer> {
+        serde_json::from_slice(&std::fs::read(&self.answer).ok()?).ok()
+    }
+
+    /// What this very program is to be run with.
+    pub(crate) fn program(&self) -> Vec<String> {
+        vec!["container".to_owned(), self.order.display().to_string()]
+    }
+}
+
+/// What the process that drives the engine is given.
+pub(crate) fn driver_variables(path: &str) -> Vec<(String, String)> {
+    let mut all: Vec<(String, String)> = installing::variables(std::env::vars());
+    all.push(("PATH".into(), path.into()));
+    if let Ok(mark) = std::env::var(NODE_MARK) {
+        all.push((NODE_MARK.into(), mark));
+    }
+    all
 }

@@ -21,14 +21,38 @@ pub(crate) async fn signed(app: &App, ask: &Ask, account: &str, job: &str) -> Re
     let id: u64 = job.parse().map_err(|_| missing())?;
     let (rank, caller) = workspace_files::check_log_url(app, &ask.query, account, id)?;
     let row = app.control.reader().job_by_id(JobId(id)).map_err(unreadable)?.ok_or_else(missing)?;
-    let bytes = if row.is_family {
-        story::tell(app, &row)?.into_bytes()
+    let response = if row.is_family {
+        reply::text(story::tell(app, &row)?)
     } else {
-        workspace_files::read_log(app, &row, rank).await?
+        let (address, length) = workspace_files::log_extent(app, &row, rank).await?;
+        let mut response = reply::text(whole(app, address, length));
+        reply::set(&mut response, "content-length", &length.to_string());
+        response
     };
     // Whoever has read the log of a running job goes on reading; nobody has to be told to look once more.
     app.memory.mark_log_read(&caller, id);
-    Ok(reply::text(bytes))
+    Ok(response)
+}
+
+/// So much of a log, piece by piece: a long one is never in memory as a whole.
+fn whole(app: &App, address: BlobAddress, length: u64) -> Body {
+    let app = app.clone();
+    Body::from_stream(stream::try_unfold(0, move |offset| {
+        let (app, address) = (app.clone(), address.clone());
+        async move {
+            if offset >= length {
+                return Ok(None);
+            }
+            let piece = workspace_files::read_piece(&app, address, offset).await;
+            let mut piece = piece.map_err(|refusal| std::io::Error::other(refusal.to_string()))?;
+            piece.truncate(usize::try_from(length - offset).unwrap_or(usize::MAX));
+            if piece.is_empty() {
+                return Err(std::io::Error::other("the log became shorter while it was read"));
+            }
+            let next = offset + piece.len() as u64;
+            Ok(Some((Bytes::from(piece), next)))
+        }
+    }))
 }
 
 /// `jobs/{j}/log?offset=N&follow=true`.

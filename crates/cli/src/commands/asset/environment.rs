@@ -1,10 +1,8 @@
 //! `neap environment`: images and packages that jobs run in.
 
-use super::{ArchiveArgs, ListArgs, ShowArgs, UpdateArgs};
+use super::{RegisterArgs, RegisteredCommand};
 use crate::args::Global;
-use crate::commands::block_on;
 use crate::failure::Outcome;
-use crate::session::Session;
 use crate::terminal::Terminal;
 use clap::{Args, Subcommand};
 use neap_spec::{Collection, environment_request};
@@ -14,43 +12,23 @@ use std::process::ExitCode;
 const KIND: Collection = Collection::Environments;
 
 #[derive(Debug, Subcommand)]
+#[command(mut_subcommands(|command| super::with_examples(command, "environment")))]
 pub enum EnvironmentCommand {
-    /// Register a environment, or a new version of it
+    /// Register an environment, or a new version of it
     ///
     /// What is local in it is uploaded first. A version never changes: another definition needs another version.
     #[command(
         after_help = "Examples:\n  neap environment create -f environment.yml\n  neap environment create -f environment.yml --version 2\n  neap environment create -n torch --image python:3.12 --conda-file conda.yml"
     )]
     Create(Box<CreateArgs>),
-    /// List environments, or the versions of one
-    #[command(
-        after_help = "Examples:\n  neap environment list -o table\n  neap environment list -n my-environment -o table"
-    )]
-    List(ListArgs),
-    /// Show a environment
-    #[command(
-        after_help = "Examples:\n  neap environment show -n my-environment\n  neap environment show -n my-environment --version 2"
-    )]
-    Show(ShowArgs),
-    /// Change the description or tags of a environment
-    #[command(
-        after_help = "Examples:\n  neap environment update -n my-environment --version 2 --set tags.stage=good"
-    )]
-    Update(UpdateArgs),
-    /// Hide a environment from lists
-    #[command(
-        after_help = "Examples:\n  neap environment archive -n my-environment --version 1\n  neap environment archive -n my-environment"
-    )]
-    Archive(ArchiveArgs),
-    /// Show an archived environment in lists again
-    #[command(after_help = "Examples:\n  neap environment restore -n my-environment --version 1")]
-    Restore(ArchiveArgs),
+    #[command(flatten)]
+    Registered(RegisteredCommand),
 }
 
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     #[command(flatten)]
-    common: super::RegisterArgs,
+    common: RegisterArgs,
     /// Image to run in
     #[arg(long, short = 'i')]
     image: Option<String>,
@@ -71,27 +49,18 @@ pub struct CreateArgs {
 }
 
 pub fn run(command: &EnvironmentCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
-    if let EnvironmentCommand::Create(args) = command {
-        let flags = [
-            ("image", args.image.clone().map(Value::from)),
-            ("conda_file", args.conda_file.clone().map(Value::from)),
-            ("build.path", args.build_context.clone().map(Value::from)),
-            ("build.dockerfile_path", args.dockerfile_path.clone().map(Value::from)),
-            ("os_type", args.os_type.clone().map(Value::from)),
-        ];
-        super::create(KIND, environment_request, &args.common, &flags, global, terminal)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let session = Session::open(global, terminal)?;
-    block_on(async {
-        match command {
-            EnvironmentCommand::Create(_) => {}
-            EnvironmentCommand::List(args) => super::list(KIND, args, &session).await?,
-            EnvironmentCommand::Show(args) => super::show(KIND, args, &session).await?,
-            EnvironmentCommand::Update(args) => super::update(KIND, args, &session).await?,
-            EnvironmentCommand::Archive(args) => super::set_archived(KIND, args, true, &session).await?,
-            EnvironmentCommand::Restore(args) => super::set_archived(KIND, args, false, &session).await?,
+    match command {
+        EnvironmentCommand::Create(args) => {
+            let flags = [
+                ("image", args.image.clone().map(Value::from)),
+                ("conda_file", args.conda_file.clone().map(Value::from)),
+                ("build.path", args.build_context.clone().map(Value::from)),
+                ("build.dockerfile_path", args.dockerfile_path.clone().map(Value::from)),
+                ("os_type", args.os_type.clone().map(Value::from)),
+            ];
+            super::create(KIND, environment_request, &args.common, &flags, global, terminal)?;
         }
-        Ok(ExitCode::SUCCESS)
-    })
+        EnvironmentCommand::Registered(command) => super::run(KIND, command, global, terminal)?,
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,7 @@
 //! What the groups of versioned assets share: create, list, show, update, archive, restore.
 //!
-//! `component.rs`, `data.rs`, `environment.rs` and `model.rs` each say which kind they are and which flags they add.
+//! `component.rs`, `data.rs`, `environment.rs` and `model.rs` each say which kind they are and which flags their `create`
+//! has beside these.
 
 pub mod component;
 pub mod data;
@@ -18,7 +19,7 @@ use crate::preparation;
 use crate::session::Session;
 use crate::specification::Specification;
 use crate::terminal::Terminal;
-use clap::Args;
+use clap::{Args, Subcommand};
 use neap_spec::{Collection, Context, Document, Error, Request, remove_path, set_path, typed_value};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -26,6 +27,36 @@ use std::path::PathBuf;
 
 /// Most rows of a list unless more are asked for.
 const ROWS_DEFAULT: usize = 50;
+
+/// What is done with versions that are there, of whatever kind.
+#[derive(Debug, Subcommand)]
+pub enum RegisteredCommand {
+    /// List the names, or the versions of one
+    List(ListArgs),
+    /// Show a version
+    Show(ShowArgs),
+    /// Change the description, tags or properties of a version
+    Update(UpdateArgs),
+    /// Hide a version, or a name with all its versions, from lists
+    Archive(ArchiveArgs),
+    /// Show in lists again what is archived
+    Restore(ArchiveArgs),
+}
+
+/// Examples in the words of one group.
+fn with_examples(command: clap::Command, word: &str) -> clap::Command {
+    let lines: &[&str] = match command.get_name() {
+        "list" => &["-o table", "-n mine -o table"],
+        "show" => &["-n mine", "-n mine --version 2"],
+        "update" => &["-n mine --version 2 --set tags.stage=good"],
+        "archive" => &["-n mine --version 1", "-n mine"],
+        "restore" => &["-n mine --version 1"],
+        _ => return command,
+    };
+    let name = command.get_name();
+    let examples: Vec<String> = lines.iter().map(|line| format!("  neap {word} {name} {line}")).collect();
+    command.after_help(format!("Examples:\n{}", examples.join("\n")))
+}
 
 #[derive(Debug, Args)]
 pub struct ShowArgs {
@@ -127,6 +158,24 @@ const NAME_COLUMNS: &[Column] = &[
     ("Created", "creation_context.created_at"),
     ("Description", "description"),
 ];
+
+fn run(
+    collection: Collection,
+    command: &RegisteredCommand,
+    global: &Global,
+    terminal: &Terminal,
+) -> Outcome<()> {
+    let session = Session::open(global, terminal)?;
+    block_on(async {
+        match command {
+            RegisteredCommand::List(args) => list(collection, args, &session).await,
+            RegisteredCommand::Show(args) => show(collection, args, &session).await,
+            RegisteredCommand::Update(args) => update(collection, args, &session).await,
+            RegisteredCommand::Archive(args) => set_archived(collection, args, true, &session).await,
+            RegisteredCommand::Restore(args) => set_archived(collection, args, false, &session).await,
+        }
+    })
+}
 
 /// Checks the file, does what must be done before, registers the version, prints it.
 fn create(

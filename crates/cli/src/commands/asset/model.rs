@@ -1,6 +1,6 @@
 //! `neap model`: named and versioned models.
 
-use super::{ArchiveArgs, ListArgs, ShowArgs, UpdateArgs};
+use super::{RegisterArgs, RegisteredCommand};
 use crate::args::Global;
 use crate::commands::block_on;
 use crate::failure::Outcome;
@@ -14,6 +14,7 @@ use std::process::ExitCode;
 const KIND: Collection = Collection::Models;
 
 #[derive(Debug, Subcommand)]
+#[command(mut_subcommands(|command| super::with_examples(command, "model")))]
 pub enum ModelCommand {
     /// Register a model, or a new version of it
     ///
@@ -22,25 +23,8 @@ pub enum ModelCommand {
         after_help = "Examples:\n  neap model create -f model.yml\n  neap model create -f model.yml --version 2\n  neap model create -n classifier --path ./model --type mlflow_model"
     )]
     Create(Box<CreateArgs>),
-    /// List models, or the versions of one
-    #[command(after_help = "Examples:\n  neap model list -o table\n  neap model list -n my-model -o table")]
-    List(ListArgs),
-    /// Show a model
-    #[command(
-        after_help = "Examples:\n  neap model show -n my-model\n  neap model show -n my-model --version 2"
-    )]
-    Show(ShowArgs),
-    /// Change the description or tags of a model
-    #[command(after_help = "Examples:\n  neap model update -n my-model --version 2 --set tags.stage=good")]
-    Update(UpdateArgs),
-    /// Hide a model from lists
-    #[command(
-        after_help = "Examples:\n  neap model archive -n my-model --version 1\n  neap model archive -n my-model"
-    )]
-    Archive(ArchiveArgs),
-    /// Show an archived model in lists again
-    #[command(after_help = "Examples:\n  neap model restore -n my-model --version 1")]
-    Restore(ArchiveArgs),
+    #[command(flatten)]
+    Registered(RegisteredCommand),
     /// Download the files of a model
     #[command(after_help = "Examples:\n  neap model download -n classifier --version 2 -p models")]
     Download(super::download::DownloadArgs),
@@ -49,7 +33,7 @@ pub enum ModelCommand {
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     #[command(flatten)]
-    common: super::RegisterArgs,
+    common: RegisterArgs,
     /// Where it lies: a local path, which is uploaded, or a URI
     #[arg(long, short = 'p')]
     path: Option<String>,
@@ -61,23 +45,17 @@ pub struct CreateArgs {
 }
 
 pub fn run(command: &ModelCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
-    if let ModelCommand::Create(args) = command {
-        let flags =
-            [("path", args.path.clone().map(Value::from)), ("type", args.kind.clone().map(Value::from))];
-        super::create(KIND, model_request, &args.common, &flags, global, terminal)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let session = Session::open(global, terminal)?;
-    block_on(async {
-        match command {
-            ModelCommand::Create(_) => {}
-            ModelCommand::List(args) => super::list(KIND, args, &session).await?,
-            ModelCommand::Show(args) => super::show(KIND, args, &session).await?,
-            ModelCommand::Update(args) => super::update(KIND, args, &session).await?,
-            ModelCommand::Archive(args) => super::set_archived(KIND, args, true, &session).await?,
-            ModelCommand::Restore(args) => super::set_archived(KIND, args, false, &session).await?,
-            ModelCommand::Download(args) => super::download::run(args, &session).await?,
+    match command {
+        ModelCommand::Create(args) => {
+            let flags =
+                [("path", args.path.clone().map(Value::from)), ("type", args.kind.clone().map(Value::from))];
+            super::create(KIND, model_request, &args.common, &flags, global, terminal)?;
         }
-        Ok(ExitCode::SUCCESS)
-    })
+        ModelCommand::Registered(command) => super::run(KIND, command, global, terminal)?,
+        ModelCommand::Download(args) => {
+            let session = Session::open(global, terminal)?;
+            block_on(super::download::run(args, &session))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -5,7 +5,9 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::session::Session;
 use crate::transfer::{ARTIFACT_STORE, BLOB_STORE, Datastore};
 use clap::Args;
-use serde_json::Value;
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
@@ -69,8 +71,10 @@ pub async fn run(args: &DownloadArgs, session: &Session) -> Outcome<()> {
         let prefix = format!("ExperimentRun/dcid.{}/", args.name);
         files += store.download(&prefix, &args.download_path.join("artifacts"), session).await?;
     }
+    let places = if chosen.is_empty() { BTreeMap::new() } else { places(&args.name, session).await? };
     for output in chosen {
-        let place = outputs.and_then(|outputs| outputs.get(output)?.get("uri")?.as_str());
+        let asked = outputs.and_then(|outputs| outputs.get(output)?.get("uri")?.as_str());
+        let place = places.get(output).map(String::as_str).or(asked);
         let (store, prefix) = place
             .and_then(|uri| place_in_store(uri, &args.name, output))
             .unwrap_or_else(|| (BLOB_STORE.to_owned(), format!("azureml/{}/{output}/", args.name)));
@@ -79,6 +83,22 @@ pub async fn run(args: &DownloadArgs, session: &Session) -> Outcome<()> {
     }
     session.terminal.note(&format!("{files} files downloaded to {}", args.download_path.display()));
     Ok(())
+}
+
+/// Where the outputs of a job lie, asked as the Azure clients ask it: what a pipeline's steps make for it, and what an
+/// earlier job has made, lies under other names than the job's.
+async fn places(job: &str, session: &Session) -> Outcome<BTreeMap<String, String>> {
+    let workspace = session.workspace_path();
+    let path = format!("/history/v1.0{workspace}/rundata");
+    let run = session.client.call(Method::POST, &path, Some(&json!({ "runId": job }))).await?.body;
+    let outputs = run.pointer("/runMetadata/outputs").and_then(Value::as_object).into_iter().flatten();
+    let ids: BTreeMap<&str, &str> =
+        outputs.filter_map(|(name, output)| Some((name.as_str(), output.get("assetId")?.as_str()?))).collect();
+    let path = format!("/data/v1.0{workspace}/dataversion/batchGetResolvedUris");
+    let asked = json!({"values": ids.values().collect::<Vec<_>>()});
+    let found = session.client.call(Method::POST, &path, Some(&asked)).await?.body;
+    let uri = |id: &str| found.get("values")?.get(id)?.get("uri")?.as_str().map(str::to_owned);
+    Ok(ids.into_iter().filter_map(|(name, id)| Some((name.to_owned(), uri(id)?))).collect())
 }
 
 /// The datastore of an output that was sent elsewhere, and its path there.

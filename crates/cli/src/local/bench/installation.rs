@@ -186,6 +186,15 @@ impl<'a> Installation<'a> {
         self.wire()?.get("/neap/v1/status")
     }
 
+    /// Another command of this program, as a user of this server would run it; its output is read through a pipe.
+    pub fn client(&self, arguments: &[&str]) -> Outcome<Child> {
+        command(&self.program, &self.data, arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| Failure::failed(format!("neap {} cannot be run: {error}", arguments.join(" "))))
+    }
+
     /// Memory of the server process, as the kernel counts it.
     pub fn resident_bytes(&self) -> Outcome<u64> {
         let path = PathBuf::from(format!("/proc/{}/status", self.pid.as_raw_nonzero()));

@@ -15,6 +15,7 @@ mod installation;
 mod interrupt;
 mod kueue;
 mod latency;
+mod logs;
 mod machine;
 mod noop;
 mod planner;
@@ -55,6 +56,8 @@ pub enum BenchCommand {
     Latency(SampleArgs),
     /// Zero nodes: submit to the first log line
     Cold(SampleArgs),
+    /// A printed line to `neap job stream`; and what a very long log costs
+    Logs(logs::LogsArgs),
     /// Durable submits per second
     Submit(submit::SubmitArgs),
     /// kill -9 to serving again
@@ -97,6 +100,7 @@ pub fn run(command: BenchCommand, global: &Global, terminal: &Terminal) -> Outco
         BenchCommand::Noop(args) => (noop::run(&args, &bench)?, args.subject.save),
         BenchCommand::Latency(args) => (latency::run(&args, &bench)?, args.subject.save),
         BenchCommand::Cold(args) => (cold::run(&args, &bench)?, args.subject.save),
+        BenchCommand::Logs(args) => (logs::run(&args, &bench)?, args.subject.save),
         BenchCommand::Submit(args) => (submit::run(&args, &bench)?, args.subject.save),
         BenchCommand::Recovery(args) => (recovery::run(&args, &bench)?, args.subject.save),
         BenchCommand::Footprint(args) => (footprint::run(&args, &bench)?, args.subject.save),

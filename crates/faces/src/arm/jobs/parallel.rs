@@ -20,6 +20,7 @@ use super::write::read_meta;
 use super::{compare, read};
 use crate::app::{self, App};
 use crate::arm::errors::bad;
+use crate::limits;
 use crate::workspace_files::{self, ARTIFACT_CONTAINER, ARTIFACT_STORE};
 
 /// The input by which a worker is given the driver.
@@ -65,6 +66,11 @@ pub(super) fn read_parallel(
     {
         let message = format!("The entry script '{}' is not in the code.", settings.entry_script);
         problems.push(bad(message, "properties.task.entry_script"));
+    }
+    if settings.is_table
+        && let Some(at) = read.document.inputs.get(&settings.input).and_then(InputDocument::at)
+    {
+        problems.extend(check_table(app, &settings.input, at));
     }
     for (name, _) in read.document.outputs.iter().filter(|(_, output)| output.more().register.is_some()) {
         let message = format!(
@@ -117,6 +123,23 @@ fn has_file(app: &App, code: &BlobPath, file: &str) -> bool {
         app.store.properties(&address),
         Err(neap_storage::Error::BlobNotFound(_) | neap_storage::Error::ContainerNotFound { .. })
     )
+}
+
+/// What an `MLTable` file in the server's own store asks for and is not done. The worker looks at all others.
+fn check_table(app: &App, input: &str, at: &BlobPath) -> Option<Problem> {
+    let name = format!("{}/MLTable", at.path.trim_end_matches('/'));
+    let address = BlobAddress::new(&at.account, &at.container, name.trim_start_matches('/')).ok()?;
+    let text = app.store.read(&address, 0, limits::MLTABLE_BYTES_MAX).ok()?;
+    let message = match neap_parallel::not_applied(&String::from_utf8_lossy(&text)) {
+        Ok(names) if names.is_empty() => return None,
+        Ok(names) => format!(
+            "The MLTable file of the input '{input}' asks for {}, which a parallel step does not apply: {} are. Do the rest in run(mini_batch).",
+            names.join(", "),
+            neap_parallel::APPLIED.join(", ")
+        ),
+        Err(why) => format!("The MLTable file of the input '{input}' cannot be read: {why}."),
+    };
+    Some(bad(message, &format!("properties.inputs.{input}")))
 }
 
 /// Where the driver lies in a workspace: under a name that follows from what it is, so that an older one stays as it was.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::expand::Made;
+use super::outputs::Made;
 
 pub(super) struct Parts<'a> {
     pub kind: &'a str,

@@ -4,6 +4,11 @@ mod bindings;
 mod body;
 mod component;
 mod expand;
+mod inputs;
+mod order;
+mod outputs;
+mod reuse;
+mod scope;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +27,9 @@ use super::{compare, find, output_uri, parallel, ports, presence, read, sweep};
 use crate::app::{self, App, unreadable};
 use crate::ask::Ask;
 use crate::durations;
-use expand::{Around, Earlier, Made, Step, StepKind};
+use expand::{Around, Step, StepKind};
+use outputs::Made;
+use reuse::Earlier;
 
 pub(super) async fn submit(
     app: &App,

@@ -1,0 +1,90 @@
+//! In which order the steps of a pipeline are expanded: each after those whose inputs or outputs it takes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use super::bindings::{self, Binding};
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Order<'a> {
+    pub steps: Vec<&'a str>,
+    /// Steps that wait for each other, and those that wait for them.
+    pub circle: Vec<&'a str>,
+}
+
+pub(super) fn order(jobs: &Map<String, Value>) -> Order<'_> {
+    let needs: BTreeMap<&str, BTreeSet<&str>> =
+        jobs.iter().map(|(name, node)| (name.as_str(), needed(node))).collect();
+    let mut steps: Vec<&str> = Vec::new();
+    let mut left: Vec<&str> = jobs.keys().map(String::as_str).collect();
+    loop {
+        // A step that is not there keeps nobody waiting: whoever names it is told so.
+        let (ready, blocked): (Vec<&str>, Vec<&str>) = left.iter().partition(|name| {
+            needs[**name].iter().all(|need| !jobs.contains_key(*need) || steps.contains(need))
+        });
+        if ready.is_empty() {
+            return Order { steps, circle: blocked };
+        }
+        steps.extend(ready);
+        left = blocked;
+    }
+}
+
+/// The names of the steps that a step's inputs point at.
+fn needed(node: &Value) -> BTreeSet<&str> {
+    let inputs = node["inputs"].as_object().into_iter().flatten();
+    let texts = inputs.filter_map(|(_, value)| {
+        value.as_str().or_else(|| value["value"].as_str()).or_else(|| value["path"].as_str())
+    });
+    let bindings = texts.flat_map(bindings::all);
+    bindings
+        .filter_map(|binding| match binding {
+            Binding::StepOutput(step, _) | Binding::StepInput(step, _) => Some(step),
+            Binding::ParentInput(_) | Binding::ParentOutput(_) | Binding::Unknown(_) => None,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn ordered(jobs: &Value) -> (Vec<String>, Vec<String>) {
+        let jobs = jobs.as_object().cloned().unwrap_or_default();
+        let Order { steps, circle } = order(&jobs);
+        let owned = |names: Vec<&str>| names.into_iter().map(String::from).collect();
+        (owned(steps), owned(circle))
+    }
+
+    fn takes(step: &str) -> Value {
+        json!({"inputs": {"x": {"value": format!("${{{{parent.jobs.{step}.outputs.o}}}}")}}})
+    }
+
+    #[test]
+    fn steps_come_after_what_they_take() {
+        for (jobs, steps, circle) in [
+            (json!({"a": takes("b"), "b": {}}), vec!["b", "a"], vec![]),
+            (json!({"a": takes("c"), "b": takes("a"), "c": {}}), vec!["c", "a", "b"], vec![]),
+            (json!({"a": takes("nobody")}), vec!["a"], vec![]),
+            (json!({"a": takes("b"), "b": takes("a"), "c": {}}), vec!["c"], vec!["a", "b"]),
+            (json!({"a": takes("a"), "b": takes("a")}), vec![], vec!["a", "b"]),
+            (json!({}), vec![], vec![]),
+        ] {
+            let owned = |names: Vec<&str>| names.into_iter().map(String::from).collect::<Vec<_>>();
+            assert_eq!(ordered(&jobs), (owned(steps), owned(circle)), "{jobs}");
+        }
+    }
+
+    #[test]
+    fn needs_are_read_from_every_form_of_an_input() {
+        let node = json!({"inputs": {
+            "a": "x-${{parent.jobs.one.outputs.o}}-${{parent.jobs.two.inputs.i}}",
+            "b": {"path": "${{parent.jobs.three.outputs.o}}"},
+            "c": {"value": "${{parent.inputs.word}}"},
+            "d": 3,
+        }});
+        assert_eq!(needed(&node), BTreeSet::from(["one", "two", "three"]));
+    }
+}

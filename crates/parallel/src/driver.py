@@ -14,6 +14,7 @@ import select
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -366,6 +367,20 @@ def processors():
     return len(os.sched_getaffinity(0))
 
 
+def serve(given):
+    """What the scoring script of a batch endpoint finds in its environment. The model lies in AZUREML_MODEL_DIR under its
+    own name, whether it is a file or a folder."""
+    os.environ["AZUREML_BI_OUTPUT_PATH"] = os.environ.get("AZURE_ML_OUTPUT_" + given["output"], "")
+    if given["model"] is None:
+        return
+    place = os.environ["AZURE_ML_INPUT_" + given["model"]["input"]]
+    folder = os.path.dirname(place)
+    if os.path.isdir(place):
+        folder = tempfile.mkdtemp(prefix="model-")
+        os.symlink(place, os.path.join(folder, given["model"]["folder"]))
+    os.environ["AZUREML_MODEL_DIR"] = folder
+
+
 def main(arguments):
     if arguments[:1] == ["--process"]:
         return process(int(arguments[1]), int(arguments[2]))
@@ -374,6 +389,8 @@ def main(arguments):
     server = Server()
     opened = server.ask("open", {})
     say_level(opened["logging_level"])
+    if opened.get("batch_endpoint"):
+        serve(opened["batch_endpoint"])
     if not opened["begun"]:
         server.ask("list", {"files": listing(base, only, opened["table"])})
     settings = {

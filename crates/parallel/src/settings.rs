@@ -28,6 +28,17 @@ pub struct Problem {
     pub says: String,
 }
 
+/// How a scoring script of a batch endpoint finds what is its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// The input that is the model, and what the model is called in the folder that the script is told of.
+    pub model: Option<(String, String)>,
+    /// The output that files are written to.
+    pub output: String,
+    /// What the file of rows is called in the output that is a folder.
+    pub rows_file: Option<String>,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parallel {
     pub entry_script: String,
@@ -53,6 +64,8 @@ pub struct Parallel {
     pub timeout_s: u32,
     /// Nodes.
     pub instances: u32,
+    /// What a batch endpoint adds, where one is behind it.
+    pub served: Option<Served>,
     /// What was taken and has no effect.
     pub notes: Vec<String>,
 }
@@ -166,6 +179,7 @@ impl Reader<'_> {
             1,
             limits::TIMEOUT_S_MAX,
         );
+        out.served = self.served(&asked["batch_endpoint"]);
         self.ours(&mut out, ours);
         out
     }
@@ -186,6 +200,21 @@ impl Reader<'_> {
             self.problem("task.code", "is missing: the folder that the entry script lies in");
         }
         script.to_owned()
+    }
+
+    fn served(&mut self, given: &Value) -> Option<Served> {
+        if given.is_null() {
+            return None;
+        }
+        let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
+        let rows_file = given["rows_file"].as_str().map(String::from);
+        let names = [rows_file.as_deref(), given["model"]["folder"].as_str()];
+        if let Some(bad) = names.into_iter().flatten().find(|name| !is_file_name(name)) {
+            self.problem("batch_endpoint", format!("'{bad}' is not the name of a file or folder"));
+        }
+        let model = given["model"].is_object();
+        let model = model.then(|| (text(&given["model"]["input"]), text(&given["model"]["folder"])));
+        Some(Served { model, output: text(&given["output"]), rows_file })
     }
 
     /// The `x` of `${{inputs.x}}`.
@@ -271,6 +300,12 @@ impl Reader<'_> {
             }
         }
     }
+}
+
+/// One name, with no way out of its folder.
+#[must_use]
+pub fn is_file_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= limits::FILE_NAME_BYTES_MAX && !matches!(name, "." | "..") && !name.contains(['/', '\\', '\0', '\n'])
 }
 
 fn number(value: &Value) -> Option<i64> {

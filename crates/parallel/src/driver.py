@@ -14,7 +14,6 @@ import select
 import ssl
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -368,17 +367,15 @@ def processors():
 
 
 def serve(given):
-    """What the scoring script of a batch endpoint finds in its environment. The model lies in AZUREML_MODEL_DIR under its
-    own name, whether it is a file or a folder."""
+    """What the scoring script of a batch endpoint finds in its environment. A model lies in AZUREML_MODEL_DIR under the name
+    that its file or folder has where it was registered."""
     os.environ["AZUREML_BI_OUTPUT_PATH"] = os.environ.get("AZURE_ML_OUTPUT_" + given["output"], "")
     if given["model"] is None:
         return
-    place = os.environ["AZURE_ML_INPUT_" + given["model"]["input"]]
-    folder = os.path.dirname(place)
-    if os.path.isdir(place):
-        folder = tempfile.mkdtemp(prefix="model-")
-        os.symlink(place, os.path.join(folder, given["model"]["folder"]))
-    os.environ["AZUREML_MODEL_DIR"] = folder
+    place = os.environ["AZURE_ML_INPUT_" + given["model"]]
+    # A whole container has no name of its own.
+    unnamed = os.path.basename(place) == "INPUT_" + given["model"]
+    os.environ["AZUREML_MODEL_DIR"] = place if unnamed else os.path.dirname(place)
 
 
 def main(arguments):

@@ -31,8 +31,8 @@ pub struct Problem {
 /// How a scoring script of a batch endpoint finds what is its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Served {
-    /// The input that is the model, and what the model is called in the folder that the script is told of.
-    pub model: Option<(String, String)>,
+    /// The input that is the model.
+    pub model: Option<String>,
     /// The output that files are written to.
     pub output: String,
     /// What the file of rows is called in the output that is a folder.
@@ -206,15 +206,12 @@ impl Reader<'_> {
         if given.is_null() {
             return None;
         }
-        let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
-        let rows_file = given["rows_file"].as_str().map(String::from);
-        let names = [rows_file.as_deref(), given["model"]["folder"].as_str()];
-        if let Some(bad) = names.into_iter().flatten().find(|name| !is_file_name(name)) {
-            self.problem("batch_endpoint", format!("'{bad}' is not the name of a file or folder"));
+        let text = |key: &str| given[key].as_str().map(String::from);
+        let rows_file = text("rows_file");
+        if let Some(bad) = rows_file.as_deref().filter(|name| !is_file_name(name)) {
+            self.problem("batch_endpoint", format!("'{bad}' is not the name of a file"));
         }
-        let model = given["model"].is_object();
-        let model = model.then(|| (text(&given["model"]["input"]), text(&given["model"]["folder"])));
-        Some(Served { model, output: text(&given["output"]), rows_file })
+        Some(Served { model: text("model"), output: text("output").unwrap_or_default(), rows_file })
     }
 
     /// The `x` of `${{inputs.x}}`.

@@ -129,13 +129,9 @@ fn what_a_batch_endpoint_adds() {
     let mut asked = step();
     assert_eq!(Parallel::read(&asked).unwrap().served, None);
     asked["batch_endpoint"] =
-        json!({"output": "o", "rows_file": "p.csv", "model": {"input": "m", "folder": "net"}});
+        json!({"output": "o", "rows_file": "p.csv", "model": "m"});
     let served = Parallel::read(&asked).unwrap().served;
-    let expect = Served {
-        model: Some(("m".into(), "net".into())),
-        output: "o".into(),
-        rows_file: Some("p.csv".into()),
-    };
+    let expect = Served { model: Some("m".into()), output: "o".into(), rows_file: Some("p.csv".into()) };
     assert_eq!(served, Some(expect));
     for bad in ["../x", "a/b", "", "."] {
         asked["batch_endpoint"]["rows_file"] = json!(bad);

@@ -157,12 +157,8 @@ pub(super) fn model_of(
             return Ok(None);
         }
     };
-    let name = paths::reference(id, "models", workspace).map_or_else(String::new, |reference| reference.name);
-    Ok(Some(Model {
-        id: id.to_owned(),
-        kind: found["modelType"].as_str().unwrap_or("custom_model").to_owned(),
-        folder: job::folder_of(found["modelUri"].as_str().unwrap_or(""), &name),
-    }))
+    let kind = found["modelType"].as_str().unwrap_or("custom_model").to_owned();
+    Ok(Some(Model { id: id.to_owned(), kind }))
 }
 
 /// The pipeline component that a deployment names, or the problem with it.

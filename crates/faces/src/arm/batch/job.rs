@@ -24,14 +24,6 @@ pub(super) struct Model {
     pub id: String,
     /// `custom_model`, `mlflow_model`…
     pub kind: String,
-    /// What it is called in the folder that the script is told of.
-    pub folder: String,
-}
-
-/// What its file or folder is called where it was registered; its name in the worst case.
-pub(super) fn folder_of(uri: &str, name: &str) -> String {
-    let last = uri.split(['?', '#']).next().unwrap_or("").trim_end_matches('/').rsplit('/').next();
-    last.filter(|last| neap_parallel::is_file_name(last)).unwrap_or(name).to_owned()
 }
 
 /// What is asked of a deployment once.
@@ -100,7 +92,7 @@ pub(super) fn component(properties: &Value, model: Option<&Model>) -> Value {
         "batch_endpoint": {
             "output": SCORE,
             "rows_file": properties["outputFileName"],
-            "model": model.map(|model| json!({"input": MODEL, "folder": model.folder})),
+            "model": model.map(|_| MODEL),
         },
     })
 }

@@ -15,7 +15,7 @@ fn deployment(more: &Value) -> Value {
 }
 
 fn model() -> Model {
-    Model { id: "azureml:m:1".into(), kind: "custom_model".into(), folder: "model".into() }
+    Model { id: "azureml:m:1".into(), kind: "custom_model".into() }
 }
 
 fn call() -> Call {
@@ -45,7 +45,7 @@ fn a_model_becomes_one_parallel_step_that_the_parallel_crate_reads() {
     assert_eq!(settings.append_row_to.as_deref(), Some(SCORE));
     let served = settings.served.unwrap();
     assert_eq!(served.rows_file.as_deref(), Some("rows.txt"));
-    assert_eq!(served.model, Some((MODEL.into(), "model".into())));
+    assert_eq!(served.model.as_deref(), Some(MODEL));
 }
 
 #[test]
@@ -89,18 +89,4 @@ fn a_pipelines_inputs_are_held_against_what_it_declares() {
     assert_eq!(body["inputs"]["seed"], Value::Null);
     assert_eq!(body["outputs"], json!({"rows": {"jobOutputType": "uri_folder"}}));
     assert_eq!((&body["settings"]["default_compute"], &body["jobs"]), (&json!("cpu"), &spec["jobs"]));
-}
-
-#[test]
-fn a_models_folder_is_called_as_it_was_registered() {
-    for (uri, expect) in [
-        ("azureml://datastores/w/paths/LocalUpload/abc/model/", "model"),
-        ("azureml://datastores/w/paths/LocalUpload/abc/net.pt", "net.pt"),
-        ("runs:/job/artifacts/best", "best"),
-        ("https://h/a/b?sig=x/y", "b"),
-        ("", "name"),
-        ("a/..", "name"),
-    ] {
-        assert_eq!(folder_of(uri, "name"), expect, "{uri}");
-    }
 }

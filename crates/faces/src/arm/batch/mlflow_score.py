@@ -14,7 +14,7 @@ model = None
 def init():
     global model
     root = os.environ["AZUREML_MODEL_DIR"]
-    found = [folder for folder, _, names in os.walk(root, followlinks=True) if "MLmodel" in names]
+    found = [folder for folder, _, names in os.walk(root) if "MLmodel" in names]
     if not found:
         raise FileNotFoundError("the model has no file MLmodel: it is not an MLflow model")
     model = mlflow.pyfunc.load_model(min(found, key=len))

@@ -53,9 +53,11 @@ pub(crate) async fn answer(
     }
 }
 
-/// The rule of Azure ML's clients: a letter, then letters, digits and `-`, not `-` at the end.
+/// The rule of Azure ML's clients: a letter, then letters, digits and `-`, not `-` at the end. They do not hold
+/// deployments to a least length.
 fn check_name(name: &str, what: &str) -> Option<Problem> {
-    let (least, most) = (limits::BATCH_NAME_CHARS_MIN, limits::BATCH_NAME_CHARS_MAX);
+    let least = if what == "endpoint" { limits::BATCH_ENDPOINT_NAME_CHARS_MIN } else { 1 };
+    let most = limits::BATCH_NAME_CHARS_MAX;
     let good = (least..=most).contains(&name.len())
         && name.starts_with(|c: char| c.is_ascii_alphabetic())
         && name.ends_with(|c: char| c.is_ascii_alphanumeric())
@@ -80,5 +82,6 @@ mod tests {
         for bad in ["", "ab", "1abc", "-abc", "abc-", "a_b", "a.b", &"x".repeat(33)] {
             assert!(check_name(bad, "endpoint").is_some(), "{bad}");
         }
+        assert_eq!(check_name("v1", "deployment"), None);
     }
 }

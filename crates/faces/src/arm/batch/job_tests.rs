@@ -83,7 +83,7 @@ fn a_pipelines_inputs_are_held_against_what_it_declares() {
     let call = Call { inputs: given.as_object().cloned().unwrap(), ..Call::default() };
     let (body, problems) = of_pipeline(AT, &properties, &spec, &call);
     let at: Vec<_> = problems.iter().filter_map(|problem| problem.target.as_deref()).collect();
-    assert_eq!(at, ["properties.inputData.other", "properties.inputData.word", "properties.inputData.odd"]);
+    assert_eq!(at, ["properties.inputData.word", "properties.inputData.other", "properties.inputData.odd"]);
     let body = &body["properties"];
     assert_eq!(body["inputs"]["rate"], json!({"jobInputType": "literal", "value": 0.5}));
     assert_eq!(body["inputs"]["seed"], Value::Null);

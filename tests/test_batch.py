@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from azure.ai.ml import Input, Output, load_batch_deployment, load_batch_endpoint, load_component
+from azure.ai.ml.constants._endpoint import EndpointInvokeFields
 from azure.ai.ml.entities import (
     BatchEndpoint,
     BatchRetrySettings,
@@ -34,6 +35,12 @@ def folder(path, count, **special):
     for name, word in special.items():
         (path / f"{name}.txt").write_text(word + "\n")
     return path
+
+
+@pytest.fixture(autouse=True)
+def no_deployment_from_before():
+    """The SDK keeps the deployment of the last call in a dictionary of its own, and sends it with every later call of the process."""
+    EndpointInvokeFields.DEFAULT_HEADER.pop(EndpointInvokeFields.MODEL_DEPLOYMENT, None)
 
 
 @pytest.fixture(scope="module")

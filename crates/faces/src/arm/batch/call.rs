@@ -125,15 +125,17 @@ fn changes(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Map<String, Valu
         .filter_map(|key| Some(((*key).to_owned(), fields.value(key)?.clone())))
         .collect();
     let compute = fields.object("compute", problems);
-    if let Some(target) = compute.text("target", problems).filter(|target| !target.is_empty()) {
-        out.insert("compute".into(), json!(target));
+    match compute.text("target", problems).filter(|target| !target.is_empty()) {
+        Some(target) if target.eq_ignore_ascii_case("local") => {
+            let message = "A call runs on a cluster; local compute is not supported.";
+            problems.push(Problem::new(Code::NotSupported, message).at(compute.place("target")));
+        }
+        Some(target) => drop(out.insert("compute".into(), json!(target))),
+        // A client that names none says isLocal, and means the deployment's.
+        None => {}
     }
     if let Some(count) = compute.integer("instanceCount", problems) {
         out.entry("resources").or_insert_with(|| json!({}))["instanceCount"] = json!(count);
-    }
-    if compute.flag("isLocal", problems) == Some(true) {
-        let message = "A call runs on a cluster; isLocal is not supported.";
-        problems.push(Problem::new(Code::NotSupported, message).at(compute.place("isLocal")));
     }
     out
 }
@@ -208,7 +210,7 @@ mod tests {
         let body = json!({"properties": {
             "inputData": {"UriFolder": {"jobInputType": "UriFolder", "uri": "azureml://datastores/d/paths/x/"}},
             "outputData": {"any": {"jobOutputType": "UriFile", "uri": "azureml://datastores/d/paths/o/p.csv"}},
-            "miniBatchSize": 3, "compute": {"isLocal": false, "target": "cpu", "instanceCount": 2}, "name": "n",
+            "miniBatchSize": 3, "compute": {"isLocal": true, "target": "cpu", "instanceCount": 2}, "name": "n",
             "properties": {"experimentName": "e"}}});
         let Read { name, call, problems } = read(&body, false);
         assert_eq!(problems, []);
@@ -234,13 +236,13 @@ mod tests {
     #[test]
     fn everything_wrong_is_said_at_once() {
         let body = json!({"properties": {"inputData": {"a": {"jobInputType": "Literal", "value": 1}, "b": {"jobInputType": "Cloud"}},
-            "dataset": "x", "wings": 1, "compute": {"isLocal": true}}});
+            "dataset": "x", "wings": 1, "compute": {"target": "local"}}});
         assert_eq!(
             problems(&body, false),
             [
                 "properties.wings",
                 "properties.inputData.b.jobInputType",
-                "properties.compute.isLocal",
+                "properties.compute.target",
                 "properties.dataset",
                 "properties.inputData.a"
             ]

@@ -133,7 +133,9 @@ impl Face {
         let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         match (first.as_str(), second.as_str()) {
             ("neap", "v1") if words.next().as_deref() == Some("parallel") => Self::Parallel,
-            ("subscriptions" | "providers" | "tenants", _) | ("metadata", "endpoints") | MANAGEMENT => Self::Arm,
+            ("subscriptions" | "providers" | "tenants", _) | ("metadata", "endpoints") | MANAGEMENT => {
+                Self::Arm
+            }
             ("discovery", "") | ("history" | "data", "v1.0") => Self::History,
             ("neap", "v1" | "logs") => Self::Neap,
             ("metrics", "") => Self::Metrics,

@@ -302,7 +302,10 @@ impl Reader<'_> {
 /// One name, with no way out of its folder.
 #[must_use]
 pub fn is_file_name(name: &str) -> bool {
-    !name.is_empty() && name.len() <= limits::FILE_NAME_BYTES_MAX && !matches!(name, "." | "..") && !name.contains(['/', '\\', '\0', '\n'])
+    !name.is_empty()
+        && name.len() <= limits::FILE_NAME_BYTES_MAX
+        && !matches!(name, "." | "..")
+        && !name.contains(['/', '\\', '\0', '\n'])
 }
 
 fn number(value: &Value) -> Option<i64> {

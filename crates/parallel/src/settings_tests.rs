@@ -128,8 +128,7 @@ fn the_input_must_be_files() {
 fn what_a_batch_endpoint_adds() {
     let mut asked = step();
     assert_eq!(Parallel::read(&asked).unwrap().served, None);
-    asked["batch_endpoint"] =
-        json!({"output": "o", "rows_file": "p.csv", "model": "m"});
+    asked["batch_endpoint"] = json!({"output": "o", "rows_file": "p.csv", "model": "m"});
     let served = Parallel::read(&asked).unwrap().served;
     let expect = Served { model: Some("m".into()), output: "o".into(), rows_file: Some("p.csv".into()) };
     assert_eq!(served, Some(expect));

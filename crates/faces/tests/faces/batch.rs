@@ -43,12 +43,23 @@ async fn a_call_is_a_job_and_the_same_call_the_same_job() {
     world.put(&path, made).await.expect(200);
 
     let refused = world.post(&ws("batchEndpoints/talks/jobs"), word("hi")).await.expect(400);
-    assert!(refused.text.contains("no default deployment") && refused.text.contains("it has v1"), "{}", refused.text);
+    assert!(
+        refused.text.contains("no default deployment") && refused.text.contains("it has v1"),
+        "{}",
+        refused.text
+    );
     let default = json!({"properties": {"defaults": {"deploymentName": "v1"}}});
     let endpoint = world.call("PATCH", &ws("batchEndpoints/talks"), Some(default)).await.expect(200).body;
-    assert_eq!((&endpoint["tags"]["a"], &endpoint["properties"]["defaults"]["deploymentName"]), (&json!("1"), &json!("v1")));
+    assert_eq!(
+        (&endpoint["tags"]["a"], &endpoint["properties"]["defaults"]["deploymentName"]),
+        (&json!("1"), &json!("v1"))
+    );
 
-    let uri = endpoint["properties"]["scoringUri"].as_str().unwrap().trim_start_matches("https://127.0.0.1:8443").to_owned();
+    let uri = endpoint["properties"]["scoringUri"]
+        .as_str()
+        .unwrap()
+        .trim_start_matches("https://127.0.0.1:8443")
+        .to_owned();
     let job = world.post(&uri, word("hi")).await.expect(201).body;
     let name = job["name"].as_str().unwrap();
     assert_eq!(job["properties"]["deployment"], "v1");
@@ -59,7 +70,9 @@ async fn a_call_is_a_job_and_the_same_call_the_same_job() {
 
     let again = |text: &str| {
         let headers = [("repeatability-request-id", "1-2"), ("azureml-model-deployment", "v1")];
-        let request = headers.iter().fold(world.request("POST", &uri), |request, (key, value)| request.header(*key, *value));
+        let request = headers
+            .iter()
+            .fold(world.request("POST", &uri), |request, (key, value)| request.header(*key, *value));
         request.body(Body::from(word(text).to_string())).unwrap()
     };
     let first = world.send(again("a")).await.expect(201).body;
@@ -80,7 +93,10 @@ async fn a_call_is_a_job_and_the_same_call_the_same_job() {
     world.get(&path).await.expect(404);
     world.get(&ws(&format!("jobs/{name}"))).await.expect(200);
     world.put(&ws("batchEndpoints/talks"), json!({"properties": {}})).await.expect(201);
-    assert_eq!(listed(world.get(&ws("batchEndpoints/talks/deployments")).await.expect(200).body), Vec::<String>::new());
+    assert_eq!(
+        listed(world.get(&ws("batchEndpoints/talks/deployments")).await.expect(200).body),
+        Vec::<String>::new()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,7 +104,8 @@ async fn what_is_wrong_is_said_at_once_and_nothing_is_kept() {
     let world = world().await;
     let targets = |refused: &Value| {
         let details = refused["error"]["details"].as_array().cloned().unwrap_or_default();
-        let mut out: Vec<String> = details.iter().map(|d| d["target"].as_str().unwrap_or("").to_owned()).collect();
+        let mut out: Vec<String> =
+            details.iter().map(|d| d["target"].as_str().unwrap_or("").to_owned()).collect();
         out.sort();
         out
     };
@@ -106,13 +123,19 @@ async fn what_is_wrong_is_said_at_once_and_nothing_is_kept() {
     let model = json!({"properties": {"compute": "azureml:cpu", "model": {"referenceType": "Id", "assetId": "azureml:nosuch:1"},
         "codeConfiguration": {"codeId": "azureml:nosuch:1", "scoringScript": "s.py"}, "environmentId": "azureml:nosuch:1"}});
     let refused = world.put(&ws("batchEndpoints/talks/deployments/v1"), model).await.expect(400).body;
-    assert_eq!(targets(&refused), ["properties.codeConfiguration.codeId", "properties.environmentId", "properties.model.assetId"]);
+    assert_eq!(
+        targets(&refused),
+        ["properties.codeConfiguration.codeId", "properties.environmentId", "properties.model.assetId"]
+    );
     world.get(&ws("batchEndpoints/talks/deployments/v1")).await.expect(404);
 
     world.put(&ws("batchEndpoints/talks/deployments/v1"), deployment("whole")).await.expect(201);
     let wrong = json!({"properties": {"inputData": {"wrod": {"jobInputType": "Literal", "value": "x"}}, "miniBatchSize": 2}});
     let refused = world.post(&ws("batchEndpoints/talks/deployments/v1/jobs"), wrong).await.expect(400).body;
-    assert_eq!(targets(&refused), ["properties.inputData.word", "properties.inputData.wrod", "properties.miniBatchSize"]);
+    assert_eq!(
+        targets(&refused),
+        ["properties.inputData.word", "properties.inputData.wrod", "properties.miniBatchSize"]
+    );
     world.post(&ws("batchEndpoints/talks/deployments/v2/jobs"), word("x")).await.expect(404);
     world.post(&ws("batchEndpoints/talks/listKeys"), Value::Null).await.expect(400);
     world.call("DELETE", &ws("batchEndpoints/talks/deployments/v2"), None).await.expect(204);

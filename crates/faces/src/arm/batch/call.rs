@@ -97,7 +97,9 @@ fn ports(fields: &Fields<'_>, what: &str, type_key: &str, problems: &mut Vec<Pro
             "tritonmodel" => "triton_model",
             "literal" => "literal",
             _ => {
-                let message = format!("'{name}' has the unknown type '{given}': UriFolder, UriFile, MLTable or Literal.");
+                let message = format!(
+                    "'{name}' has the unknown type '{given}': UriFolder, UriFile, MLTable or Literal."
+                );
                 problems.push(bad(message, &port.place(type_key)));
                 continue;
             }
@@ -120,10 +122,8 @@ fn ports(fields: &Fields<'_>, what: &str, type_key: &str, problems: &mut Vec<Pro
 }
 
 fn changes(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Map<String, Value> {
-    let mut out: Map<String, Value> = CHANGES
-        .iter()
-        .filter_map(|key| Some(((*key).to_owned(), fields.value(key)?.clone())))
-        .collect();
+    let mut out: Map<String, Value> =
+        CHANGES.iter().filter_map(|key| Some(((*key).to_owned(), fields.value(key)?.clone()))).collect();
     let compute = fields.object("compute", problems);
     match compute.text("target", problems).filter(|target| !target.is_empty()) {
         Some(target) if target.eq_ignore_ascii_case("local") => {
@@ -143,7 +143,8 @@ fn changes(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Map<String, Valu
 fn one_input(call: &Call, problems: &mut Vec<Problem>) {
     let is_value = |input: &Value| input["jobInputType"] == "literal";
     for (name, _) in call.inputs.iter().filter(|(_, input)| is_value(input)) {
-        let message = format!("'{name}' is a value; a model is run over data (UriFolder, UriFile or MLTable).");
+        let message =
+            format!("'{name}' is a value; a model is run over data (UriFolder, UriFile or MLTable).");
         problems.push(bad(message, &format!("properties.inputData.{name}")));
     }
     let data: Vec<&str> =
@@ -164,7 +165,8 @@ fn one_input(call: &Call, problems: &mut Vec<Problem>) {
 
 /// A model has one output, whatever the call names it: the folder with the file of rows, or that file itself.
 fn one_output(fields: &Fields<'_>, call: &mut Call, problems: &mut Vec<Problem>) {
-    let mut given: Vec<Value> = std::mem::take(&mut call.outputs).into_iter().map(|(_, output)| output).collect();
+    let mut given: Vec<Value> =
+        std::mem::take(&mut call.outputs).into_iter().map(|(_, output)| output).collect();
     let dataset = fields.object("outputDataset", problems);
     if dataset.is_present() {
         let store = dataset.text("datastoreId", problems).unwrap_or("");
@@ -192,7 +194,9 @@ fn one_output(fields: &Fields<'_>, call: &mut Call, problems: &mut Vec<Problem>)
             }
             _ => problems.push(bad(format!("'{uri}' is not the place of a file."), "properties.outputData")),
         },
-        _ => problems.push(bad("The output of a model is a UriFolder or a UriFile.", "properties.outputData")),
+        _ => {
+            problems.push(bad("The output of a model is a UriFolder or a UriFile.", "properties.outputData"))
+        }
     }
     call.outputs.insert(SCORE.into(), output);
 }
@@ -215,8 +219,14 @@ mod tests {
         let Read { name, call, problems } = read(&body, false);
         assert_eq!(problems, []);
         assert_eq!((name.as_deref(), call.experiment.as_deref()), (Some("n"), Some("e")));
-        assert_eq!(call.inputs["UriFolder"], json!({"jobInputType": "uri_folder", "uri": "azureml://datastores/d/paths/x/"}));
-        assert_eq!(call.outputs[SCORE], json!({"jobOutputType": "uri_folder", "uri": "azureml://datastores/d/paths/o/"}));
+        assert_eq!(
+            call.inputs["UriFolder"],
+            json!({"jobInputType": "uri_folder", "uri": "azureml://datastores/d/paths/x/"})
+        );
+        assert_eq!(
+            call.outputs[SCORE],
+            json!({"jobOutputType": "uri_folder", "uri": "azureml://datastores/d/paths/o/"})
+        );
         assert_eq!(
             Value::Object(call.changes),
             json!({"miniBatchSize": 3, "outputFileName": "p.csv", "compute": "cpu", "resources": {"instanceCount": 2}})
@@ -249,8 +259,14 @@ mod tests {
         );
         assert_eq!(problems(&Value::Null, false), ["properties.inputData"]);
         let data = json!({"jobInputType": "UriFolder", "uri": "x"});
-        assert_eq!(problems(&json!({"properties": {"inputData": {"a": data, "b": data}}}), false), ["properties.inputData"]);
-        assert_eq!(problems(&json!({"properties": {"inputData": {"a": data}, "miniBatchSize": 1}}), true), ["properties.miniBatchSize"]);
+        assert_eq!(
+            problems(&json!({"properties": {"inputData": {"a": data, "b": data}}}), false),
+            ["properties.inputData"]
+        );
+        assert_eq!(
+            problems(&json!({"properties": {"inputData": {"a": data}, "miniBatchSize": 1}}), true),
+            ["properties.miniBatchSize"]
+        );
         assert_eq!(problems(&Value::Null, true), Vec::<String>::new());
     }
 }

@@ -149,7 +149,9 @@ pub(super) fn model_of(
     problems: &mut Vec<Problem>,
 ) -> Result<Option<Model>, Refusal> {
     let place = "properties.model.assetId";
-    let Some(id) = properties["model"]["assetId"].as_str().filter(|id| !id.is_empty()) else { return Ok(None) };
+    let Some(id) = properties["model"]["assetId"].as_str().filter(|id| !id.is_empty()) else {
+        return Ok(None);
+    };
     let found = match jobs::model(app, workspace, id, place)? {
         Ok(found) => found,
         Err(problem) => {
@@ -174,7 +176,10 @@ pub(super) fn spec_of(
         return Ok(None);
     }
     match jobs::component(app, workspace, id, place)? {
-        Ok(spec) if spec["type"] == "pipeline" && spec["jobs"].as_object().is_some_and(|jobs| !jobs.is_empty()) => {
+        Ok(spec)
+            if spec["type"] == "pipeline"
+                && spec["jobs"].as_object().is_some_and(|jobs| !jobs.is_empty()) =>
+        {
             return Ok(Some(spec));
         }
         Ok(spec) => {
@@ -182,7 +187,9 @@ pub(super) fn spec_of(
             let message = if kind == "pipeline" {
                 format!("The component '{id}' is a pipeline without steps; register it with its 'jobs'.")
             } else {
-                format!("The component '{id}' is of type {kind}; a batch deployment runs one of type pipeline.")
+                format!(
+                    "The component '{id}' is of type {kind}; a batch deployment runs one of type pipeline."
+                )
             };
             problems.push(bad(message, place));
         }

@@ -6,8 +6,8 @@ use neap_core::state::Workspace;
 use neap_core::{Code, Problem, Refusal};
 use serde_json::{Map, Value, json};
 
-use super::record::{self, Content, Kept, Which};
 use super::check_name;
+use super::record::{self, Content, Kept, Which};
 use crate::app::App;
 use crate::arm::errors::{bad, not_supported};
 use crate::arm::paths;
@@ -70,8 +70,7 @@ async fn write(
     before: Option<&Kept>,
 ) -> Result<Kept, Refusal> {
     let there = record::deployments(app, workspace, name)?;
-    let names: Vec<&str> =
-        there.iter().filter(|_| before.is_some()).map(|kept| kept.name.as_str()).collect();
+    let names: Vec<&str> = there.iter().filter(|_| before.is_some()).map(|kept| kept.name.as_str()).collect();
     let (content, mut problems) = read(body, &names);
     problems.extend(check_name(name, "endpoint"));
     if before.is_none() && record::endpoints(app, workspace)?.len() >= limits::BATCH_ENDPOINTS_MAX {
@@ -118,8 +117,10 @@ fn read(body: &Value, deployments: &[&str]) -> (Content, Vec<Problem>) {
         if deployments.contains(&name) {
             properties.insert("defaults".into(), json!({"deploymentName": name}));
         } else {
-            let message =
-                format!("The endpoint has no deployment '{name}' that could be its default{}.", such_as(deployments));
+            let message = format!(
+                "The endpoint has no deployment '{name}' that could be its default{}.",
+                such_as(deployments)
+            );
             problems.push(bad(message, "properties.defaults.deploymentName"));
         }
     }
@@ -226,7 +227,8 @@ mod tests {
             content.properties,
             json!({"authMode": "AADToken", "description": "d", "properties": {}, "defaults": {"deploymentName": "v1"}})
         );
-        let (again, problems) = read(&json!({"tags": content.tags, "properties": content.properties}), &["v1"]);
+        let (again, problems) =
+            read(&json!({"tags": content.tags, "properties": content.properties}), &["v1"]);
         assert_eq!((again.properties, problems), (content.properties, Vec::new()));
     }
 }

@@ -33,7 +33,8 @@ pub(super) async fn post(
     let owner = record::find(app, workspace, Which::endpoint(endpoint))?;
     let kept = called(app, ask, workspace, &owner, deployment)?;
     let at = Called { endpoint, deployment: &kept.name };
-    let call::Read { name, call, mut problems } = call::read(&ask.json()?, read::is_pipeline(&kept.properties));
+    let call::Read { name, call, mut problems } =
+        call::read(&ask.json()?, read::is_pipeline(&kept.properties));
     let repeated = repeatability(ask);
     let is_repeatable = name.is_none() && repeated.is_some();
     let name = match (name, repeated) {
@@ -89,7 +90,9 @@ fn called(
         ),
         None => Refusal::because(
             Code::BadArgument,
-            format!("The batch endpoint '{endpoint}' has no default deployment; name one in the header '{DEPLOYMENT_HEADER}', or set defaults.deploymentName{names}."),
+            format!(
+                "The batch endpoint '{endpoint}' has no default deployment; name one in the header '{DEPLOYMENT_HEADER}', or set defaults.deploymentName{names}."
+            ),
         ),
     })
 }
@@ -142,7 +145,9 @@ type Job = (JobRow, JobMeta);
 
 /// The job that the same call made before, if it did.
 fn there(app: &App, workspace: &Workspace, at: Called<'_>, name: &str) -> Result<Option<Job>, Refusal> {
-    let Some(row) = app.control.reader().job(workspace.id, name).map_err(unreadable)? else { return Ok(None) };
+    let Some(row) = app.control.reader().job(workspace.id, name).map_err(unreadable)? else {
+        return Ok(None);
+    };
     let meta: JobMeta = app.document(&row.meta)?;
     Ok(is_of(&meta, at.endpoint, Some(at.deployment)).then_some((row, meta)))
 }
@@ -183,7 +188,8 @@ pub(super) fn list(
     let (mut value, mut looked_at, mut more) = (Vec::new(), 0, true);
     while more && value.len() < limits::PAGE_ROWS && looked_at < limits::PAGE_SCAN_ROWS_MAX {
         let reader = app.control.reader();
-        let rows = reader.jobs(workspace.id, &filter, before, limits::PAGE_ROWS as u32).map_err(unreadable)?;
+        let rows =
+            reader.jobs(workspace.id, &filter, before, limits::PAGE_ROWS as u32).map_err(unreadable)?;
         more = rows.len() == limits::PAGE_ROWS;
         looked_at += rows.len();
         for row in rows {

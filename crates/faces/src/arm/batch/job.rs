@@ -124,7 +124,8 @@ pub(super) fn of_model(
     call: &Call,
     scoring: Scoring<'_>,
 ) -> Value {
-    let mut inputs = json!({DATA: {"job_input_type": "literal", "value": format!("${{{{parent.inputs.{DATA}}}}}")}});
+    let mut inputs =
+        json!({DATA: {"job_input_type": "literal", "value": format!("${{{{parent.inputs.{DATA}}}}}")}});
     if let Some(model) = model {
         inputs[MODEL] = json!({"job_input_type": model.kind, "uri": model.id});
     }
@@ -143,7 +144,8 @@ pub(super) fn of_model(
     step["computeId"] = properties["compute"].clone();
     let mut body = job(at, call);
     body["inputs"] = json!({DATA: call.inputs.values().next()});
-    body["outputs"] = json!({SCORE: call.outputs.get(SCORE).unwrap_or(&json!({"jobOutputType": "uri_folder"}))});
+    body["outputs"] =
+        json!({SCORE: call.outputs.get(SCORE).unwrap_or(&json!({"jobOutputType": "uri_folder"}))});
     body["jobs"] = json!({STEP: step});
     json!({"properties": body})
 }
@@ -170,7 +172,9 @@ pub(super) fn of_pipeline(
                 }
                 inputs.insert(name.clone(), given.clone());
             }
-            (None, Value::Null) if is_flag(&wanted["optional"]) => drop(inputs.insert(name.clone(), Value::Null)),
+            (None, Value::Null) if is_flag(&wanted["optional"]) => {
+                drop(inputs.insert(name.clone(), Value::Null))
+            }
             (None, Value::Null) => problems.push(bad(
                 format!("The input '{name}' of the pipeline has no value and no default."),
                 &format!("properties.inputData.{name}"),

@@ -29,7 +29,10 @@ fn a_model_becomes_one_parallel_step_that_the_parallel_crate_reads() {
     let component = component(&properties, Some(&model()));
     let body = of_model(AT, &properties, Some(&model()), &call(), Scoring::Written(&component));
     let body = &body["properties"];
-    assert_eq!((body["jobType"].as_str(), body["experimentName"].as_str()), (Some("Pipeline"), Some("scores")));
+    assert_eq!(
+        (body["jobType"].as_str(), body["experimentName"].as_str()),
+        (Some("Pipeline"), Some("scores"))
+    );
     assert_eq!(body["inputs"][DATA]["uri"], "azureml://datastores/d/paths/x/");
     assert_eq!(body["properties"], json!({ENDPOINT_PROPERTY: "scores", DEPLOYMENT_PROPERTY: "v1"}));
     let mut step = body["jobs"][STEP].clone();
@@ -39,7 +42,10 @@ fn a_model_becomes_one_parallel_step_that_the_parallel_crate_reads() {
     step["inputs"][DATA] = json!({"jobInputType": "uri_folder", "uri": "x"});
     step["resources"]["instanceCount"] = step["resources"]["instance_count"].take();
     let settings = neap_parallel::Parallel::read(&step).unwrap();
-    assert_eq!((settings.entry_script.as_str(), settings.instances, settings.timeout_s), ("score.py", 3, 300));
+    assert_eq!(
+        (settings.entry_script.as_str(), settings.instances, settings.timeout_s),
+        ("score.py", 3, 300)
+    );
     assert_eq!((settings.max_retries, settings.concurrency, settings.error_threshold), (2, Some(1), -1));
     assert_eq!(settings.by, neap_parallel::By::Files(10));
     assert_eq!(settings.append_row_to.as_deref(), Some(SCORE));
@@ -61,7 +67,8 @@ fn a_registered_step_is_only_named_and_a_summary_has_no_rows() {
 #[test]
 fn a_call_says_some_things_otherwise() {
     let properties = deployment(&json!({}));
-    let changes = json!({"miniBatchSize": 2, "retrySettings": {"maxRetries": 0}, "resources": {"instanceCount": 1}});
+    let changes =
+        json!({"miniBatchSize": 2, "retrySettings": {"maxRetries": 0}, "resources": {"instanceCount": 1}});
     let call = Call { changes: changes.as_object().cloned().unwrap(), ..call() };
     let component = component(&changed(&properties, &call), None);
     assert_eq!(component["mini_batch_size"], "2");
@@ -71,8 +78,10 @@ fn a_call_says_some_things_otherwise() {
 
 #[test]
 fn a_pipelines_inputs_are_held_against_what_it_declares() {
-    let properties = read::read(&json!({"properties": {"deploymentConfiguration": {"deploymentConfigurationType": "PipelineComponent",
-        "componentId": {"assetId": "azureml:c:1"}, "settings": {"default_compute": "cpu"}}}}))
+    let properties = read::read(
+        &json!({"properties": {"deploymentConfiguration": {"deploymentConfigurationType": "PipelineComponent",
+        "componentId": {"assetId": "azureml:c:1"}, "settings": {"default_compute": "cpu"}}}}),
+    )
     .properties;
     let spec = json!({"inputs": {"data": {"type": "uri_folder"}, "rate": {"type": "number", "default": 0.5}, "seed": {"type": "integer", "optional": true},
         "word": {"type": "string"}, "other": {"type": "uri_file"}},

@@ -32,17 +32,28 @@ impl Owner<'_> {
     /// The step's component; its id.
     pub async fn component(self, spec: &Value) -> Result<String, Refusal> {
         let version = job::hash(spec.to_string().as_bytes());
-        self.register(("components", "component"), "azureml_anonymous", &version, json!({"componentSpec": spec})).await
+        self.register(
+            ("components", "component"),
+            "azureml_anonymous",
+            &version,
+            json!({"componentSpec": spec}),
+        )
+        .await
     }
 
     /// The scoring script and environment for an MLflow model that comes with neither, under the names that a
     /// deployment's properties have; or why it cannot do without.
-    pub async fn for_mlflow(self, properties: &Value, model: &job::Model) -> Result<Result<Value, Problem>, Refusal> {
+    pub async fn for_mlflow(
+        self,
+        properties: &Value,
+        model: &job::Model,
+    ) -> Result<Result<Value, Problem>, Refusal> {
         let environment = match properties["environmentId"].as_str() {
             Some(id) => id.to_owned(),
             None => match self.requirements(model).await? {
                 Ok(text) => {
-                    let content = json!({"condaFile": text, "osType": "Linux", "environmentType": "UserCreated"});
+                    let content =
+                        json!({"condaFile": text, "osType": "Linux", "environmentType": "UserCreated"});
                     let version = job::hash(text.as_bytes());
                     let name = "CliV2AnonymousEnvironment";
                     self.register(("environments", "environment"), name, &version, content).await?
@@ -78,7 +89,8 @@ impl Owner<'_> {
             let message = format!("{why}; name an environment that has mlflow and what the model needs.");
             Ok(Err(Problem::new(Code::EnvironmentNotFound, message).at(place)))
         };
-        let at = match jobs::place_of_model(self.app, self.workspace, &model.id, "properties.model.assetId")? {
+        let at = match jobs::place_of_model(self.app, self.workspace, &model.id, "properties.model.assetId")?
+        {
             Ok(at) => at,
             Err(problem) => return Ok(Err(problem)),
         };
@@ -86,7 +98,8 @@ impl Owner<'_> {
             return named("The model does not lie in this server's storage, so its conda.yaml is not read");
         }
         let path = format!("{}/{REQUIREMENTS}", at.path.trim_end_matches('/'));
-        let address = BlobAddress::new(&at.account, &at.container, &path).map_err(workspace_files::storage)?;
+        let address =
+            BlobAddress::new(&at.account, &at.container, &path).map_err(workspace_files::storage)?;
         let bytes = workspace_files::read_piece(self.app, address, 0).await?;
         if bytes.len() as u64 >= limits::LOG_CHUNK_BYTES {
             return named("The model's conda.yaml is too large to be read");

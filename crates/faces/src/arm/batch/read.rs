@@ -142,7 +142,9 @@ fn model(fields: &Fields<'_>, out: &mut Map<String, Value>, problems: &mut Vec<P
         let kind = model.text("referenceType", problems).unwrap_or("Id");
         let id = model.text("assetId", problems).unwrap_or("");
         if !kind.eq_ignore_ascii_case("Id") {
-            let message = format!("A model referred to as '{kind}' is not supported; register it and name its version.");
+            let message = format!(
+                "A model referred to as '{kind}' is not supported; register it and name its version."
+            );
             problems.push(Problem::new(Code::NotSupported, message).at(model.place("referenceType")));
         } else if id.is_empty() {
             problems.push(bad("The model has no 'assetId'.", &model.place("assetId")));

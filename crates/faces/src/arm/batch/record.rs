@@ -78,9 +78,8 @@ impl Kept {
 
 pub(super) fn look(app: &App, workspace: &Workspace, which: Which<'_>) -> Result<Option<Kept>, Refusal> {
     let reader = app.control.reader();
-    let row = reader
-        .asset(workspace.id, which.kind(), which.endpoint, which.version())
-        .map_err(unreadable)?;
+    let row =
+        reader.asset(workspace.id, which.kind(), which.endpoint, which.version()).map_err(unreadable)?;
     let name = which.deployment.unwrap_or(which.endpoint);
     row.map(|row| Kept::of(app, &row, name)).transpose()
 }
@@ -91,9 +90,7 @@ pub(super) fn find(app: &App, workspace: &Workspace, which: Which<'_>) -> Result
         .ok_or_else(|| errors::not_found("batch endpoint", which.endpoint))?;
     match which.deployment {
         None => Ok(endpoint),
-        Some(name) => {
-            look(app, workspace, which)?.ok_or_else(|| errors::not_found("batch deployment", name))
-        }
+        Some(name) => look(app, workspace, which)?.ok_or_else(|| errors::not_found("batch deployment", name)),
     }
 }
 

@@ -26,7 +26,8 @@ pub(super) async fn call(app: &App, workspace: &Workspace, spec: Option<&Value>)
         Some(spec) => spec["inputs"].as_object().cloned().unwrap_or_default(),
         None => Map::from_iter([(DATA.to_owned(), json!({"type": "uri_folder"}))]),
     };
-    let inputs = declared.iter().filter_map(|(name, declared)| Some((name.clone(), stand_in(declared)?))).collect();
+    let inputs =
+        declared.iter().filter_map(|(name, declared)| Some((name.clone(), stand_in(declared)?))).collect();
     Ok(Call { inputs, ..Call::default() })
 }
 
@@ -94,9 +95,11 @@ fn told(problem: Problem, body: &Value) -> Problem {
     let is_model = !body["properties"]["jobs"][STEP]["computeId"].is_null();
     let target = match at.strip_prefix(&step).filter(|_| is_model) {
         Some(rest) => format!("properties.{}", in_deployment(rest)),
-        None => at
-            .replacen("properties.inputs", "properties.inputData", 1)
-            .replacen("properties.outputs", "properties.outputData", 1),
+        None => at.replacen("properties.inputs", "properties.inputData", 1).replacen(
+            "properties.outputs",
+            "properties.outputData",
+            1,
+        ),
     };
     let message = problem.message.strip_prefix(&format!("Step '{STEP}': ")).filter(|_| is_model);
     let message = message.unwrap_or(&problem.message).to_owned();
@@ -104,7 +107,8 @@ fn told(problem: Problem, body: &Value) -> Problem {
 }
 
 fn in_deployment(at: &str) -> String {
-    let (model, data, score) = (format!("inputs.{MODEL}"), format!("inputs.{DATA}"), format!("outputs.{SCORE}"));
+    let (model, data, score) =
+        (format!("inputs.{MODEL}"), format!("inputs.{DATA}"), format!("outputs.{SCORE}"));
     let known = [
         ("task.code", "codeConfiguration.codeId"),
         ("task.entry_script", "codeConfiguration.scoringScript"),

@@ -63,13 +63,16 @@ pub(crate) async fn bring(node: &Node, spec: &AttemptSpec, layout: &Layout) -> R
         let place = match input {
             Input::Literal { value } => value.clone(),
             Input::File { at, how } => bring_file(node, layout, name, at, *how).await?,
-            Input::Folder { at, how } => bring_folder(node, layout, name, at, *how).await?,
+            Input::Folder { at, how } => bring_folder(node, layout, name, at, None, *how).await?,
             Input::Any { at, below, how } => {
                 let is_file = node.blobs()?.is_blob(at).await;
                 if is_file.map_err(|e| unreadable(name, &e))? {
                     bring_file(node, layout, name, at, *how).await?
                 } else {
-                    bring_folder(node, layout, name, below, *how).await?
+                    // Under its own name, as a file is: scripts of Azure ML look for a model by it.
+                    let own = below.prefix.trim_end_matches('/').rsplit('/').next();
+                    let own = own.filter(|own| !own.is_empty() && *how != How::ReadWrite);
+                    bring_folder(node, layout, name, below, own, *how).await?
                 }
             }
         };
@@ -132,13 +135,19 @@ async fn bring_folder(
     layout: &Layout,
     name: &str,
     at: &BlobFolder,
+    own: Option<&str>,
     how: How,
 ) -> Result<String, Exit> {
-    let below = input_place(name);
+    let mut below = input_place(name);
     layout.make(ROOM).map_err(system)?;
     let keeper = Keeper::new(layout, how);
-    let folder = layout.work.join(&below);
+    let mut folder = layout.work.join(&below);
     keeper.make_folder(&folder).map_err(system)?;
+    if let Some(own) = own {
+        folder = place_below(&folder, own).map_err(|e| unreadable(name, &e))?;
+        keeper.make_folder(&folder).map_err(system)?;
+        below = format!("{below}/{own}");
+    }
     let blobs = node.blobs()?;
     let failed = |e: String| unreadable(name, &e);
     let mut names = blobs.list(at).await.map_err(failed)?;

@@ -18,6 +18,8 @@ pub struct Ask {
     /// Path segments: keywords in lower case, names as they came.
     pub segments: Vec<String>,
     pub query: Query,
+    /// Less the one that authenticates.
+    pub headers: HeaderMap,
     /// `https://HOST:PORT` as the client sees us.
     pub base: String,
     pub caller: Caller,
@@ -34,6 +36,11 @@ impl Ask {
         }
         serde_json::from_slice(&self.body)
             .map_err(|e| Refusal::because(Code::BadArgument, format!("The request body is not JSON: {e}.")))
+    }
+
+    /// A header's text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).filter(|text| !text.is_empty())
     }
 
     /// `HOST:PORT` of `base`.

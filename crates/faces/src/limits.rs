@@ -40,3 +40,10 @@ pub const NO_LIMIT: i64 = i32::MAX as i64;
 pub const LOG_FILES_MAX: u32 = 1_024;
 /// Clusters whose rule for containers is remembered.
 pub(crate) const CLUSTER_RULES_MAX: usize = 4_096;
+/// Batch endpoints of one workspace, deployments of one endpoint, and the characters of their names, as Azure has them.
+pub(crate) const BATCH_ENDPOINTS_MAX: usize = 1_000;
+pub(crate) const BATCH_DEPLOYMENTS_MAX: usize = 100;
+pub(crate) const BATCH_ENDPOINT_NAME_CHARS_MIN: usize = 3;
+pub(crate) const BATCH_NAME_CHARS_MAX: usize = 32;
+/// Characters of the id by which a client repeats a call.
+pub(crate) const REPEATABILITY_ID_CHARS_MAX: usize = 64;

@@ -135,7 +135,10 @@ impl Worker {
 
     fn open(&self, app: &App) -> Result<Value, Refusal> {
         let settings = &self.settings;
+        let served = settings.served.as_ref();
+        let served = served.map(|served| json!({"output": served.output, "model": served.model}));
         Ok(json!({
+            "batch_endpoint": served,
             "begun": app.batches.has_begun(self.family.id.0).map_err(unkept)?,
             "entry_script": settings.entry_script,
             "table": settings.is_table,

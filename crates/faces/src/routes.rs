@@ -100,6 +100,19 @@ fn header_text(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name).and_then(|value| value.to_str().ok()).map(String::from)
 }
 
+/// Some of the resource manager's paths are asked for under this as well: clients find it by discovery.
+const MANAGEMENT: (&str, &str) = ("mferp", "managementfrontend");
+
+/// Segments of a path; what may stand before those of the resource manager is left out.
+fn segments_of(path: &str, face: Face) -> Vec<String> {
+    let plain = ask::segments(path, 2);
+    let skip = match plain.as_slice() {
+        [first, second, ..] if (first.as_str(), second.as_str()) == MANAGEMENT => 2,
+        _ => return ask::segments(path, face.prefix()),
+    };
+    plain.into_iter().skip(skip).collect()
+}
+
 /// The faces, told apart by the first segments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Face {
@@ -120,7 +133,9 @@ impl Face {
         let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         match (first.as_str(), second.as_str()) {
             ("neap", "v1") if words.next().as_deref() == Some("parallel") => Self::Parallel,
-            ("subscriptions" | "providers" | "tenants", _) | ("metadata", "endpoints") => Self::Arm,
+            ("subscriptions" | "providers" | "tenants", _) | ("metadata", "endpoints") | MANAGEMENT => {
+                Self::Arm
+            }
             ("discovery", "") | ("history" | "data", "v1.0") => Self::History,
             ("neap", "v1" | "logs") => Self::Neap,
             ("metrics", "") => Self::Metrics,
@@ -169,7 +184,7 @@ async fn route(entrance: &Entrance, request: Request) -> Response {
         }
     };
     let base = ask::base_url(&parts.uri, &parts.headers, &app.base_url);
-    let segments = ask::segments(parts.uri.path(), face.prefix());
+    let segments = segments_of(parts.uri.path(), face);
     let caller = if is_open(&segments) {
         Caller { actor: String::new() }
     } else {
@@ -178,10 +193,13 @@ async fn route(entrance: &Entrance, request: Request) -> Response {
             Err(refusal) => return arm::errors::refuse(&refusal),
         }
     };
+    let mut headers = parts.headers;
+    headers.remove(axum::http::header::AUTHORIZATION);
     let ask = Ask {
         method: parts.method,
         segments,
         query: Query::parse(parts.uri.query().unwrap_or("")),
+        headers,
         base,
         caller,
         change_reference: header_text(&parts.headers, "x-neap-change-reference"),
@@ -213,6 +231,8 @@ mod tests {
             ("//Subscriptions/x", Face::Arm),
             ("//metadata/endpoints", Face::Arm),
             ("/metadata/identity/oauth2/token", Face::Others),
+            ("/mferp/managementfrontend/subscriptions/s", Face::Arm),
+            ("/mferp/x", Face::Others),
             ("/discovery", Face::History),
             ("/discovery/keys", Face::Others),
             ("/history/v1.0/subscriptions/s", Face::History),
@@ -230,6 +250,14 @@ mod tests {
         ] {
             assert_eq!(Face::of(path), expect, "{path}");
         }
+    }
+
+    #[test]
+    fn the_resource_manager_has_a_second_address() {
+        let plain = segments_of("/Subscriptions/S/resourceGroups/G", Face::Arm);
+        assert_eq!(plain, ["subscriptions", "S", "resourcegroups", "G"]);
+        let other = segments_of("/mferp/managementfrontend//Subscriptions/S/resourceGroups/G", Face::Arm);
+        assert_eq!(other, plain);
     }
 
     #[test]

@@ -427,6 +427,18 @@ def processors():
     return len(os.sched_getaffinity(0))
 
 
+def serve(given):
+    """What the scoring script of a batch endpoint finds in its environment. A model lies in AZUREML_MODEL_DIR under the name
+    that its file or folder has where it was registered."""
+    os.environ["AZUREML_BI_OUTPUT_PATH"] = os.environ.get("AZURE_ML_OUTPUT_" + given["output"], "")
+    if given["model"] is None:
+        return
+    place = os.environ["AZURE_ML_INPUT_" + given["model"]]
+    # A whole container has no name of its own.
+    unnamed = os.path.basename(place) == "INPUT_" + given["model"]
+    os.environ["AZUREML_MODEL_DIR"] = place if unnamed else os.path.dirname(place)
+
+
 def main(arguments):
     if arguments[:1] == ["--process"]:
         return process(int(arguments[1]), int(arguments[2]))
@@ -435,6 +447,8 @@ def main(arguments):
     server = Server()
     opened = server.ask("open", {})
     say_level(opened["logging_level"])
+    if opened.get("batch_endpoint"):
+        serve(opened["batch_endpoint"])
     if not opened["begun"]:
         server.ask("list", {"files": listing(base, only, opened["table"])})
     settings = {

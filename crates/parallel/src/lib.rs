@@ -16,7 +16,7 @@ mod verdict;
 
 pub use batching::{FileEntry, batches};
 pub use error::Error;
-pub use settings::{By, Parallel, Problem};
+pub use settings::{By, Parallel, Problem, Served, is_file_name};
 pub use store::{Batches, Exchange, Fate, Finished, Given, Holder, Report};
 pub use table::{APPLIED, not_applied};
 pub use verdict::{Counts, Verdict, verdict};

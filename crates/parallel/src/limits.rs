@@ -19,3 +19,5 @@ pub const ERROR_BYTES_MAX: usize = 4_096;
 pub const GIVEN_MAX: u32 = 1_024;
 /// How long a writer waits for another.
 pub const BUSY_TIMEOUT_MS: u64 = 10_000;
+/// Bytes of the name of one file.
+pub const FILE_NAME_BYTES_MAX: usize = 255;

@@ -28,6 +28,17 @@ pub struct Problem {
     pub says: String,
 }
 
+/// How a scoring script of a batch endpoint finds what is its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// The input that is the model.
+    pub model: Option<String>,
+    /// The output that files are written to.
+    pub output: String,
+    /// What the file of rows is called in the output that is a folder.
+    pub rows_file: Option<String>,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parallel {
     pub entry_script: String,
@@ -53,6 +64,8 @@ pub struct Parallel {
     pub timeout_s: u32,
     /// Nodes.
     pub instances: u32,
+    /// What a batch endpoint adds, where one is behind it.
+    pub served: Option<Served>,
     /// What was taken and has no effect.
     pub notes: Vec<String>,
 }
@@ -166,6 +179,7 @@ impl Reader<'_> {
             1,
             limits::TIMEOUT_S_MAX,
         );
+        out.served = self.served(&asked["batch_endpoint"]);
         self.ours(&mut out, ours);
         out
     }
@@ -186,6 +200,18 @@ impl Reader<'_> {
             self.problem("task.code", "is missing: the folder that the entry script lies in");
         }
         script.to_owned()
+    }
+
+    fn served(&mut self, given: &Value) -> Option<Served> {
+        if given.is_null() {
+            return None;
+        }
+        let text = |key: &str| given[key].as_str().map(String::from);
+        let rows_file = text("rows_file");
+        if let Some(bad) = rows_file.as_deref().filter(|name| !is_file_name(name)) {
+            self.problem("batch_endpoint", format!("'{bad}' is not the name of a file"));
+        }
+        Some(Served { model: text("model"), output: text("output").unwrap_or_default(), rows_file })
     }
 
     /// The `x` of `${{inputs.x}}`.
@@ -271,6 +297,15 @@ impl Reader<'_> {
             }
         }
     }
+}
+
+/// One name, with no way out of its folder.
+#[must_use]
+pub fn is_file_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= limits::FILE_NAME_BYTES_MAX
+        && !matches!(name, "." | "..")
+        && !name.contains(['/', '\\', '\0', '\n'])
 }
 
 fn number(value: &Value) -> Option<i64> {

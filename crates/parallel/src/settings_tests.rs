@@ -123,3 +123,17 @@ fn the_input_must_be_files() {
     asked["inputs"]["d"] = json!({"jobInputType": "literal", "value": "3"});
     assert!(Parallel::read(&asked).unwrap_err()[0].says.contains("'d' is not one of the step's inputs"));
 }
+
+#[test]
+fn what_a_batch_endpoint_adds() {
+    let mut asked = step();
+    assert_eq!(Parallel::read(&asked).unwrap().served, None);
+    asked["batch_endpoint"] = json!({"output": "o", "rows_file": "p.csv", "model": "m"});
+    let served = Parallel::read(&asked).unwrap().served;
+    let expect = Served { model: Some("m".into()), output: "o".into(), rows_file: Some("p.csv".into()) };
+    assert_eq!(served, Some(expect));
+    for bad in ["../x", "a/b", "", "."] {
+        asked["batch_endpoint"]["rows_file"] = json!(bad);
+        assert_eq!(Parallel::read(&asked).unwrap_err()[0].at, "batch_endpoint", "{bad}");
+    }
+}

@@ -3,6 +3,7 @@
 //! `answer` is the route table. Segments come normalised (see `ask`): keywords in lower case, names as given.
 
 mod assets;
+mod batch;
 mod codes;
 mod computes;
 mod datastores;
@@ -184,6 +185,8 @@ async fn in_workspace(
         (_, ["components", rest @ ..]) => assets::answer(app, ask, workspace, assets::COMPONENTS, rest).await,
         (_, ["data", rest @ ..]) => assets::answer(app, ask, workspace, assets::DATA, rest).await,
         (_, ["models", rest @ ..]) => assets::answer(app, ask, workspace, assets::MODELS, rest).await,
+
+        (_, ["batchendpoints", rest @ ..]) => batch::answer(app, ask, workspace, rest).await,
 
         ("GET", ["datastores"]) => datastores::list(app, ask, workspace),
         ("GET", ["datastores", d]) => datastores::get(app, ask, workspace, d),

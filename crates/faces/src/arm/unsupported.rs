@@ -13,7 +13,6 @@ const SENTENCES: &[(&str, &str)] = &[
         "serverlessendpoints",
         "Serverless endpoints are not part of Neap, which runs jobs; serve a model with your own web service.",
     ),
-    ("batchendpoints", "Batch endpoints are not supported yet; submit a pipeline with a parallel step."),
     ("registries", "Registries are not part of Neap; register environments and data in the workspace."),
     (
         "connections",

@@ -168,7 +168,8 @@ async fn store_rows(
     let at = match output {
         OutputDocument::File { at, .. } => at.clone(),
         OutputDocument::Folder { at, .. } => {
-            BlobPath { path: format!("{}{ROWS_FILE}", at.path), ..at.clone() }
+            let named = settings.served.as_ref().and_then(|served| served.rows_file.as_deref());
+            BlobPath { path: format!("{}{}", at.path, named.unwrap_or(ROWS_FILE)), ..at.clone() }
         }
     };
     let (batches, id) = (app.batches.clone(), family.id.0);

@@ -53,7 +53,7 @@ pub(crate) fn face_word(path: &str) -> &'static str {
     let mut words = path.split('/').filter(|part| !part.is_empty()).map(str::to_ascii_lowercase);
     let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     match (first.as_str(), second.as_str()) {
-        ("subscriptions" | "providers" | "tenants", _) | ("metadata", "endpoints") => "arm",
+        ("subscriptions" | "providers" | "tenants", _) | ("metadata", "endpoints") | ("mferp", _) => "arm",
         ("history" | "data", "v1.0") | ("discovery", "") => "history",
         ("neap", _) => "neap",
         ("metrics", "") => "metrics",

@@ -151,9 +151,14 @@ impl World {
         world
     }
 
+    /// A request that is let in, without a body yet.
+    pub fn request(&self, method: &str, path: &str) -> axum::http::request::Builder {
+        let request = Request::builder().method(method).uri(path).header("host", "127.0.0.1:8443");
+        request.header("authorization", format!("Bearer {}", self.token))
+    }
+
     pub async fn call(&self, method: &str, path: &str, body: Option<Value>) -> Got {
-        let mut request = Request::builder().method(method).uri(path).header("host", "127.0.0.1:8443");
-        request = request.header("authorization", format!("Bearer {}", self.token));
+        let request = self.request(method, path);
         self.send(request.body(body.map_or_else(Body::empty, |body| Body::from(body.to_string()))).unwrap())
             .await
     }

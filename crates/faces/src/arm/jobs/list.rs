@@ -74,7 +74,7 @@ fn view(word: Option<&str>) -> Result<Archived, Refusal> {
 }
 
 /// The place where the last page ended. Clients carry it and do not look inside.
-fn cursor(text: &str) -> Result<JobId, Refusal> {
+pub(crate) fn cursor(text: &str) -> Result<JobId, Refusal> {
     text.strip_prefix('j').and_then(|id| id.parse().ok()).map(JobId).ok_or_else(|| {
         Refusal::because(
             Code::BadArgument,

@@ -6,6 +6,7 @@ mod container;
 mod data;
 mod distribution;
 mod list;
+mod lookup;
 mod need;
 mod parallel;
 mod pipeline;
@@ -30,7 +31,8 @@ use crate::ask::Ask;
 use crate::{reply, workspace_files};
 
 pub(crate) use answer_of::{answer, output_uri};
-pub(crate) use list::list;
+pub(crate) use list::{cursor, list};
+pub(crate) use lookup::{component, model, place_of_model};
 pub(crate) use parallel::submit_worker;
 pub(crate) use prepare::{Prepared, prepare};
 pub(crate) use serverless::tidy as tidy_serverless;

@@ -88,8 +88,12 @@ pub(super) fn read_parallel(
         );
         problems.push(Problem::new(Code::ComputeNotFound, message).at("properties.computeId"));
     }
+    let mut inputs = read.document.inputs;
+    // It is put there with the first worker.
+    inputs.remove(DRIVER_INPUT);
     Ok(JobDocument {
         experiment: read.document.experiment,
+        inputs,
         outputs: read.document.outputs,
         asked: compare::definition(asked.as_object().unwrap_or(&empty)),
         ..JobDocument::default()

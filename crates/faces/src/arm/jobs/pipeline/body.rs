@@ -76,6 +76,7 @@ pub(super) fn job(parts: &Parts<'_>) -> Value {
                 "max_concurrency_per_instance",
                 "retry_settings",
                 "environment_variables",
+                "batch_endpoint",
             ] {
                 put(key, first(&[node, spec], key).clone());
             }

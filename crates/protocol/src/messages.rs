@@ -117,6 +117,10 @@ pub enum FailureClass {
     InputData,
     Environment,
     System,
+    /// Somebody else's store does not let the job's datastore in.
+    Identity,
+    /// There is no room on the node.
+    Capacity,
 }
 
 /// Control plane to agent.

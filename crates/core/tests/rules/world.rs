@@ -275,6 +275,7 @@ pub fn job(name: &str) -> SubmitJob {
         nodes: 1,
         family: None,
         timeout_ms: None,
+        retry: None,
         document: DOCUMENT,
         meta: OTHER_DOCUMENT,
         problems: vec![],
@@ -327,6 +328,7 @@ pub fn step() -> NewMemberKind {
         need: Need::Whole,
         nodes: 1,
         timeout_ms: None,
+        retry: None,
         work: None,
         reused: false,
     }

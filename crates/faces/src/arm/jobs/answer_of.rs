@@ -101,7 +101,16 @@ fn facts(
 }
 
 fn error_of(row: &JobRow) -> Option<Value> {
-    row.failure.as_ref().map(|f| json!({"code": f.code, "message": f.message}))
+    row.failure.as_ref().map(|f| {
+        json!({
+            "code": f.code,
+            "message": f.message,
+            "details": [
+                {"code": "FailureClass", "message": f.class.word()},
+                {"code": "NextStep", "message": f.next_step},
+            ],
+        })
+    })
 }
 
 /// The long form of an output's place, and its type.

@@ -14,6 +14,7 @@ mod prepare;
 mod presence;
 mod read;
 mod references;
+mod retry;
 mod serverless;
 mod sweep;
 mod write;

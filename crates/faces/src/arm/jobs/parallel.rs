@@ -231,6 +231,7 @@ pub(crate) async fn submit_worker(
         nodes: read.nodes,
         family: Some(family.id),
         timeout_ms: read.timeout_ms,
+        retry: read.retry,
         document: document.hash,
         meta: meta.hash,
         problems: read.problems,

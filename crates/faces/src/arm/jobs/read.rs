@@ -1,15 +1,17 @@
 //! From a job's PUT body to its definition, with every problem at once. What is taken but has no effect is said in
 //! the log's first lines, never dropped in silence.
 
+use std::sync::Arc;
+
 use neap_core::documents::{ContainerDocument, JobDocument};
-use neap_core::job::Need;
+use neap_core::job::{Need, Retry};
 use neap_core::state::Workspace;
 use neap_core::{Code, Problem, Refusal};
 use serde_json::{Map, Value};
 
 use super::references::{self, Shelf};
 use super::serverless::{self, Serverless};
-use super::{compare, container, distribution, need, ports};
+use super::{compare, container, distribution, need, ports, retry};
 use crate::arm::errors::bad;
 use crate::arm::paths;
 use crate::durations;
@@ -58,6 +60,7 @@ pub(super) struct AskedJob {
     pub need: Need,
     pub nodes: u32,
     pub timeout_ms: Option<u64>,
+    pub retry: Option<Arc<Retry>>,
     pub document: JobDocument,
     pub problems: Vec<Problem>,
 }
@@ -104,7 +107,7 @@ pub(super) fn read(
     ports::read_outputs(name, &fields, workspace, shelf, &mut document.outputs, &mut problems)?;
     check_bindings(&document, &mut problems);
 
-    let need =
+    let (need, retry) =
         read_resources(&fields, serverless.is_some(), &mut document.container, &mut notes, &mut problems);
     let nodes = distribution::nodes(&fields.object("resources", &mut Vec::new()), &mut problems);
     if let Some(wanted) = &mut serverless {
@@ -117,7 +120,7 @@ pub(super) fn read(
     document.container.required |= shelf.containers_only(&cluster)?;
     problems.extend(container::check(&document.container, &document.environment, shelf.environments()));
     document.preamble = notes;
-    Ok(AskedJob { cluster, serverless, priority, need, nodes, timeout_ms, document, problems })
+    Ok(AskedJob { cluster, serverless, priority, need, nodes, timeout_ms, retry, document, problems })
 }
 
 fn other_type(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Option<Refusal> {
@@ -204,7 +207,7 @@ fn read_resources(
     container: &mut ContainerDocument,
     notes: &mut Vec<String>,
     problems: &mut Vec<Problem>,
-) -> Need {
+) -> (Need, Option<Arc<Retry>>) {
     let resources = fields.object("resources", problems);
     *container = container::read(&resources, notes, problems);
     for key in ["instanceType", "maxInstanceCount", "locations"] {
@@ -222,10 +225,12 @@ fn read_resources(
             .at(properties.place("IsLocal")),
         );
     }
-    let Some(asked) = properties.value("neap") else { return Need::Whole };
+    let Some(asked) = properties.value("neap") else { return (Need::Whole, None) };
+    let asked = need::plain(asked);
     container.required =
         container::isolation(asked.get("isolation"), &properties.place("neap.isolation"), problems);
-    need::read(asked, &properties.place("neap"), problems)
+    let retry = retry::read(asked.get("retry"), &properties.place("neap.retry"), problems);
+    (need::read(&asked, &properties.place("neap"), problems), retry.map(Arc::new))
 }
 
 fn read_timeout(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Option<u64> {

@@ -160,6 +160,7 @@ impl Reading<'_> {
                     need: asked.need,
                     nodes: asked.nodes,
                     timeout_ms: asked.timeout_ms,
+                    retry: asked.retry,
                     work: work.as_deref().map(Into::into),
                     reused: reused.is_some(),
                 };

@@ -438,5 +438,8 @@ impl Outcome {
     }
 }
 
+/// Facts whose names begin with this are told as the job's provenance, and not among its properties.
+pub const PROVENANCE: &str = "provenance.";
+
 /// Small facts an attempt brings along (isolation, interpreter), shown in the job's properties.
 pub type AttemptFacts = BTreeMap<String, String>;

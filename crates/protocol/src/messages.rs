@@ -282,6 +282,9 @@ pub struct RunTracking {
     pub workspace_id: String,
     /// `https://HOST:PORT`
     pub server: String,
+    /// The pipeline or sweep at the top, where the job is part of one.
+    #[serde(default)]
+    pub root: Option<String>,
 }
 
 /// A word that is not for logs: it shows only to whom it is sent.

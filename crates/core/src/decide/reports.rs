@@ -11,7 +11,7 @@ use crate::event::{
     NodePreparing, NodeReady, NodeSilent, NodeUnusable,
 };
 use crate::ids::{AttemptId, NodeId};
-use crate::job::{Cause, Job, Phase, StopReason};
+use crate::job::{AttemptFacts, Cause, Job, PROVENANCE, Phase, StopReason};
 use crate::limits;
 use crate::node::{Node, NodeState};
 use crate::planted::{self, Bug};
@@ -194,6 +194,7 @@ fn attempt_report(
     Ok(match news {
         AttemptNews::Started { facts } if attempt.phase == Phase::Assigned => {
             let run_deadline = run_deadline(state, job, now);
+            let facts = with_revision(state, job, facts);
             vec![
                 AttemptStarted { id: job.id, attempt: id.number, report: number, run_deadline, facts }.into(),
             ]
@@ -209,6 +210,14 @@ fn attempt_report(
             Err(requeue) => requeued(job, id, requeue),
         }],
     })
+}
+
+/// Adds which revision of the cluster's definition is in force as the attempt starts.
+pub(super) fn with_revision(state: &State, job: &Job, mut facts: AttemptFacts) -> AttemptFacts {
+    if let Some(cluster) = state.clusters.get(&job.cluster) {
+        facts.insert(format!("{PROVENANCE}clusterRevision"), cluster.revision.to_string());
+    }
+    facts
 }
 
 /// The node enforces the timeout itself; the server's own clock is the second line.

@@ -284,7 +284,11 @@ fn an_attempt_starts_once_finalizes_and_ends() {
         attempt: 1,
         report: 1,
         run_deadline: None,
-        facts: [("python".into(), "3".into())].into(),
+        facts: [
+            ("provenance.clusterRevision".into(), "1".into()),
+            ("python".into(), "3".into()),
+        ]
+        .into(),
     };
     assert_eq!(world.ask(news(NODE, job, 1, 1, started())), Ok(vec![start.into()]));
     world.start(job);

@@ -5,6 +5,7 @@ pub(crate) mod health;
 mod logs;
 mod nodes;
 mod openapi;
+mod provenance;
 mod run_metrics;
 mod shutdown;
 mod status;
@@ -46,6 +47,7 @@ async fn in_workspace(
         ("GET", ["jobs", j, "log"]) => logs::get(app, ask, workspace, j).await,
         ("GET", ["jobs", j, "metrics"]) => run_metrics::get(app, ask, workspace, j).await,
         ("GET", ["jobs", j, "explain"]) => explain::get(app, workspace, j),
+        ("GET", ["jobs", j, "provenance"]) => provenance::get(app, workspace, j),
         _ => Err(errors::no_such_path(ask)),
     }
 }

@@ -94,7 +94,8 @@ fn facts(
     tell("endedOn", row.ended.map(neap_core::Millis::rfc3339));
     tell("failureClass", row.failure.as_ref().map(|f| f.class.word().into()));
     tell("nextStep", row.failure.as_ref().map(|f| f.next_step.to_string()));
-    for (key, value) in &row.facts {
+    // The rest is asked for by itself: `neap job show --provenance`.
+    for (key, value) in row.facts.iter().filter(|(key, _)| !key.starts_with(neap_core::job::PROVENANCE)) {
         tell(key.strip_prefix("neap.").unwrap_or(key), Some(value.clone()));
     }
     properties

@@ -12,7 +12,6 @@ const NOT_DEFINITION: &[&str] = &[
     "status",
     "error",
     "parameters",
-    "componentId",
 ];
 
 /// The part of a request's `properties` that defines the job: kept, echoed by GET, compared by PUT.
@@ -65,7 +64,7 @@ fn plain(value: &Value) -> Value {
             continue;
         }
         let value = match (key.as_str(), value) {
-            ("computeId" | "codeId" | "environmentId" | "jobType", Value::String(id)) => {
+            ("computeId" | "codeId" | "componentId" | "environmentId" | "jobType", Value::String(id)) => {
                 Value::String(id.to_lowercase())
             }
             (_, value) => value,

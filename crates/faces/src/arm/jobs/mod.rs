@@ -5,6 +5,7 @@ mod compare;
 mod container;
 mod data;
 mod distribution;
+mod instance;
 mod list;
 mod need;
 mod parallel;
@@ -16,6 +17,7 @@ mod read;
 mod references;
 mod retry;
 mod serverless;
+mod sources;
 mod sweep;
 mod write;
 

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::references::{self, Shelf};
 use super::serverless::{self, Serverless};
-use super::{compare, container, distribution, need, ports, retry};
+use super::{compare, container, distribution, instance, need, ports, retry, sources};
 use crate::arm::errors::bad;
 use crate::arm::paths;
 use crate::durations;
@@ -73,6 +73,7 @@ pub(super) fn read(
     shelf: &dyn Shelf,
 ) -> Result<AskedJob, Refusal> {
     let mut problems = Vec::new();
+    let body = &*instance::filled(body, workspace, shelf, &mut problems)?;
     let top = Fields::of(Some(body), "", &mut problems);
     let fields = top.object("properties", &mut problems);
     if let Some(refusal) = other_type(&fields, &mut problems) {
@@ -119,6 +120,7 @@ pub(super) fn read(
     read_without_effect(&fields, &mut document.container, &mut notes, &mut problems);
     document.container.required |= shelf.containers_only(&cluster)?;
     problems.extend(container::check(&document.container, &document.environment, shelf.environments()));
+    document.sources = sources::read(shelf, workspace, &body["properties"])?;
     document.preamble = notes;
     Ok(AskedJob { cluster, serverless, priority, need, nodes, timeout_ms, retry, document, problems })
 }
@@ -282,6 +284,26 @@ fn read_priority(
     })
 }
 
+/// As whom a job acts. Its own token is always there; of the others it is said what they do not do here.
+fn read_identity(fields: &Fields<'_>, notes: &mut Vec<String>, problems: &mut Vec<Problem>) {
+    let Some(identity) = fields.value("identity").filter(|identity| identity.is_object()) else { return };
+    let kind = ["identityType", "type"].iter().find_map(|key| identity[*key].as_str()).unwrap_or_default();
+    match kind.to_ascii_lowercase().replace('_', "").as_str() {
+        // The token in AZUREML_RUN_TOKEN, which lasts as long as the attempt.
+        "amltoken" => {}
+        "useridentity" | "user" => notes.push(
+            "identity: user_identity: the job does not act as its submitter. It has its own token (AZUREML_RUN_TOKEN) for this server, and data is fetched with the datastores' credentials.".into(),
+        ),
+        "managed" | "managedidentity" => notes.push(
+            "identity: managed: nodes hand out no tokens of a managed identity yet. The job has its own token (AZUREML_RUN_TOKEN) for this server, and data is fetched with the datastores' credentials.".into(),
+        ),
+        _ => problems.push(bad(
+            format!("The identity '{kind}' is not known: user_identity, managed and aml_token are."),
+            "properties.identity",
+        )),
+    }
+}
+
 /// Everything else that a job may carry: refused where it would change the result, said in the log where not.
 fn read_without_effect(
     fields: &Fields<'_>,
@@ -294,12 +316,12 @@ fn read_without_effect(
             problems.push(Problem::new(Code::NotSupported, sentence).at(fields.place(key)));
         }
     };
-    refuse("componentId", "Jobs of a registered component are not supported yet; give the command itself.");
     refuse("parentJobName", "Child jobs are not supported yet.");
-    refuse("secretsConfiguration", "Secrets in jobs are not supported yet.");
-    if let Some(kind) = fields.value("identity").and_then(|identity| identity["identityType"].as_str()) {
-        notes.push(format!("identity '{kind}' is not in force yet: the job gets no token of its own."));
-    }
+    refuse(
+        "secretsConfiguration",
+        "Secrets of a key vault are not supported: there is none here. Give them as environment variables, or data through a datastore with credentials.",
+    );
+    read_identity(fields, notes, problems);
     for (name, service) in fields
         .object("services", problems)
         .entries()

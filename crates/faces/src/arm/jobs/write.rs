@@ -11,7 +11,7 @@ use neap_ledger::JobRow;
 use serde_json::{Map, Value};
 
 use super::references::LedgerShelf;
-use super::{Prepared, answer, compare, find, presence, read, serverless};
+use super::{Prepared, answer, compare, find, instance, presence, read, serverless};
 use crate::app::{self, App, unreadable};
 use crate::ask::Ask;
 use crate::fields::{Fields, check_tags};
@@ -167,6 +167,7 @@ async fn update(
     body: &Value,
 ) -> Result<Response, Refusal> {
     let kept: JobDocument = app.document(&row.document)?;
+    let body = &*instance::filled(body, workspace, &LedgerShelf { app, workspace }, &mut Vec::new())?;
     let asked = compare::definition(body.get("properties").and_then(Value::as_object).unwrap_or(&Map::new()));
     let differing = compare::differing_fields(&kept.asked, &asked);
     if !differing.is_empty() {

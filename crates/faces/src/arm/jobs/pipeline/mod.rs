@@ -24,6 +24,9 @@ use crate::ask::Ask;
 use crate::durations;
 use expand::{Around, Earlier, Made, Step, StepKind};
 
+pub(super) use body::of_component as component_body;
+pub(super) use component::{check_literal, find as find_component, is_literal};
+
 pub(super) async fn submit(
     app: &App,
     ask: &Ask,

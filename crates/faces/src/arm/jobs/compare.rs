@@ -21,6 +21,10 @@ pub(super) fn definition(properties: &Map<String, Value>) -> Value {
         .filter(|(key, value)| !NOT_DEFINITION.contains(&key.as_str()) && !value.is_null())
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
+    // A pipeline is shown by the steps that its component has.
+    if kept.get("jobType").and_then(Value::as_str).is_some_and(|kind| kind.eq_ignore_ascii_case("pipeline")) {
+        kept.remove("componentId");
+    }
     if let Some(Value::Object(services)) = kept.get_mut("services") {
         services.retain(|name, _| name != "Studio" && name != "Tracking");
         if services.is_empty() {

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use super::references::{LedgerShelf, Shelf};
 use super::serverless::{self, Serverless};
 use super::write::read_meta;
-use super::{compare, read};
+use super::{compare, read, sources};
 use crate::app::{self, App};
 use crate::arm::errors::bad;
 use crate::workspace_files::{self, ARTIFACT_CONTAINER, ARTIFACT_STORE};
@@ -82,9 +82,15 @@ pub(super) fn read_parallel(
         );
         problems.push(Problem::new(Code::ComputeNotFound, message).at("properties.computeId"));
     }
+    let mut inputs = read.document.inputs;
+    inputs.remove(DRIVER_INPUT);
+    let mut sources = read.document.sources;
+    sources.inputs.remove(DRIVER_INPUT);
     Ok(JobDocument {
         experiment: read.document.experiment,
+        inputs,
         outputs: read.document.outputs,
+        sources,
         asked: compare::definition(asked.as_object().unwrap_or(&empty)),
         ..JobDocument::default()
     })
@@ -212,7 +218,8 @@ pub(crate) async fn submit_worker(
     };
     workspace_files::put_if_absent(app, driver, neap_parallel::DRIVER.as_bytes()).await?;
     let name = format!("{}_worker_{number}", family.name);
-    let body = worker_body(asked, settings, Some(number));
+    let mut body = worker_body(asked, settings, Some(number));
+    sources::pin(&mut body, &app.document::<JobDocument>(&family.document)?.sources);
     let mut read = read::read(&name, &body, workspace, &LedgerShelf { app, workspace })?;
     read.document.preamble.extend(settings.notes.iter().cloned());
     let (meta, _) = read_meta(&body, JobMeta::default(), &mut read.problems);

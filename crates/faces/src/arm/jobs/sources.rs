@@ -37,13 +37,34 @@ pub(super) fn read(shelf: &dyn Shelf, workspace: &Workspace, asked: &Value) -> R
     Ok(sources)
 }
 
+/// Puts what labels stood for when the whole was submitted into the body of one of its trials or workers.
+pub(super) fn pin(body: &mut Value, sources: &Sources) {
+    let put = |place: &mut Value, source: Option<&String>| {
+        let has_label = place.as_str().is_some_and(|id| id.contains('@') || id.contains("/labels/"));
+        if let Some(source) = source.filter(|source| has_label && parts(source).is_some()) {
+            *place = source.as_str().into();
+        }
+    };
+    let Some(properties) = body.get_mut("properties").and_then(Value::as_object_mut) else { return };
+    for (key, source) in [("codeId", &sources.code), ("environmentId", &sources.environment)] {
+        if let Some(place) = properties.get_mut(key) {
+            put(place, source.as_ref());
+        }
+    }
+    for (name, input) in properties.get_mut("inputs").and_then(Value::as_object_mut).into_iter().flatten() {
+        if let Some(place) = input.get_mut("uri") {
+            put(place, sources.inputs.get(name));
+        }
+    }
+}
+
 fn text(value: &Value) -> Option<&str> {
     value.as_str().filter(|text| !text.is_empty())
 }
 
 /// Name and version of `azureml:NAME:VERSION`.
 fn parts(asset: &str) -> Option<(&str, &str)> {
-    asset.strip_prefix("azureml:")?.split_once(':')
+    asset.strip_prefix("azureml:").filter(|rest| !rest.starts_with("//"))?.split_once(':')
 }
 
 /// The query of a web address may hold a signature.
@@ -86,5 +107,10 @@ mod tests {
                 ("w", "https://example/x")
             ]
         );
+        let mut trial = json!({"properties": asked});
+        pin(&mut trial, &sources);
+        let of = |at: &str| trial["properties"].pointer(at).and_then(Value::as_str);
+        assert_eq!((of("/environmentId"), of("/inputs/d/uri")), (Some("azureml:e:3"), Some("azureml:d:7")));
+        assert_eq!(of("/inputs/w/uri"), Some("https://example/x?sig=secret"), "what has no label stays");
     }
 }

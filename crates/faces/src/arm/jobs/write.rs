@@ -11,7 +11,7 @@ use neap_ledger::JobRow;
 use serde_json::{Map, Value};
 
 use super::references::LedgerShelf;
-use super::{Prepared, answer, compare, find, instance, presence, read, serverless};
+use super::{Prepared, answer, compare, find, instance, presence, read, serverless, sources};
 use crate::app::{self, App, unreadable};
 use crate::ask::Ask;
 use crate::fields::{Fields, check_tags};
@@ -122,7 +122,8 @@ pub(crate) async fn submit_trial(
     params: &neap_sweep::Params,
 ) -> Result<(), Refusal> {
     let name = format!("{}_{number}", sweep.name);
-    let body = super::sweep::trial_body(asked, number, params);
+    let mut body = super::sweep::trial_body(asked, number, params);
+    sources::pin(&mut body, &app.document::<JobDocument>(&sweep.document)?.sources);
     let mut read = read::read(&name, &body, workspace, &LedgerShelf { app, workspace })?;
     read.document.hyperparameters = Some(Value::Object(params.clone()));
     let (meta, _) = read_meta(&body, JobMeta::default(), &mut read.problems);

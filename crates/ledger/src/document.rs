@@ -71,6 +71,11 @@ pub(crate) fn named_by(event: &Event) -> [Option<DocHash>; 2] {
         | Event::ScheduleDue(_)
         | Event::ScheduleTriggered(_)
         | Event::ScheduleDeleted(_)
+            | Event::QuotaSet(_)
+            | Event::QuotaRequested(_)
+            | Event::QuotaAnswered(_)
+            | Event::LockPut(_)
+            | Event::LockDeleted(_)
         | Event::JobDeleted(_) => [None, None],
     }
 }

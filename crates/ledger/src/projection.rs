@@ -61,6 +61,11 @@ pub(crate) fn project(tables: &Connection, seq: u64, at: Millis, event: &Event) 
         | Event::ScheduleDue(_)
         | Event::ScheduleTriggered(_)
         | Event::ScheduleDeleted(_)
+            | Event::QuotaSet(_)
+            | Event::QuotaRequested(_)
+            | Event::QuotaAnswered(_)
+            | Event::LockPut(_)
+            | Event::LockDeleted(_)
         | Event::RankReported(_)
         | Event::AttemptStopRequested(_) => Ok(()),
         // Its rows stay as history under an id that is never used again.

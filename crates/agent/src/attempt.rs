@@ -220,7 +220,7 @@ impl Running<'_> {
         let _ = self.spool.set(SpoolReader::new(&folder.dir, self.spec.log_bytes_max));
         let namespaces = self.node.spawner.capabilities().namespaces();
         let mut layout = Layout::new(folder, self.spec, namespaces, user);
-        let provided = match self.provide(&mut layout, python.as_ref(), orders).await {
+        let mut provided = match self.provide(&mut layout, python.as_ref(), orders).await {
             Ok(provided) => provided,
             Err(exit) => return self.not_run(&layout, exit),
         };
@@ -232,6 +232,7 @@ impl Running<'_> {
                 Err(Exit::Stopped)
             }
         };
+        provided.facts.extend(self.provenance(&layout, &provided, python.as_ref()));
         let prepared = match prepared {
             Ok(launch) => self.contain(&layout, &provided, launch),
             Err(exit) => Err(exit),
@@ -390,6 +391,25 @@ impl Running<'_> {
             properties.insert("neap.limits".to_owned(), text);
         }
         properties
+    }
+
+    /// What ran it, and what of code and inputs it was given.
+    fn provenance(
+        &self,
+        layout: &Layout,
+        provided: &Provided,
+        python: Option<&Interpreter>,
+    ) -> BTreeMap<String, String> {
+        let mut facts = layout.contents.take();
+        facts.insert("provenance.agent".into(), self.node.facts.agent_version.clone());
+        let python = match &provided.ground {
+            Ground::Host => python.map(|python| python.version.clone()),
+            Ground::Cached(cached) => Some(cached.made.version.clone()),
+            // The image's own.
+            Ground::Container { .. } => None,
+        };
+        facts.extend(python.map(|version| ("provenance.python".to_owned(), version)));
+        facts
     }
 
     async fn finalize(

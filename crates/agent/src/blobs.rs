@@ -107,13 +107,13 @@ impl Blobs {
         .await
     }
 
-    /// Fetches `{prefix}{name}` into a file.
-    pub(crate) async fn fetch(&self, folder: &BlobFolder, name: &str, into: &Path) -> Result<()> {
+    /// Fetches `{prefix}{name}` into a file. Gives what names its content: its MD5 where the server has it, else its tag.
+    pub(crate) async fn fetch(&self, folder: &BlobFolder, name: &str, into: &Path) -> Result<String> {
         let url = url_of(folder, name);
         self.retry("fetching", &format!("{}{name}", folder.prefix), || async {
             let answer = checked(self.http.get(&url).send().await.map_err(transport)?).await?;
-            let stated =
-                answer.headers().get("content-md5").and_then(|sum| sum.to_str().ok()).map(str::to_owned);
+            let header = |name: &str| Some(answer.headers().get(name)?.to_str().ok()?.to_owned());
+            let (stated, tag) = (header("content-md5"), header("etag"));
             let disk = |e: std::io::Error| Failure::Final(format!("writing {}: {e}", into.display()));
             let mut file = tokio::fs::File::create(into).await.map_err(disk)?;
             let mut body = answer.bytes_stream();
@@ -130,7 +130,8 @@ impl Blobs {
                 Some(stated) if stated != STANDARD.encode(sum.finalize()) => {
                     Err(Failure::Again("what came is not what was stored (its MD5 differs)".into()))
                 }
-                Some(_) | None => Ok(()),
+                Some(stated) => Ok(format!("md5 {stated}")),
+                None => Ok(format!("etag {}", tag.unwrap_or_default())),
             }
         })
         .await

@@ -16,6 +16,7 @@ use neap_protocol::{AttemptSpec, BlobFolder, Exit, FailureClass, How, Input, Kee
 use crate::attempt::Node;
 use crate::blobs::{Blobs, place_below};
 use crate::command::Places;
+use crate::environment::cache::Cache;
 use crate::folder::make_owned;
 use crate::mltable;
 use crate::prepare::Layout;
@@ -121,8 +122,11 @@ async fn bring_file(
     keeper.make_folder(&folder).map_err(system)?;
     let file = file_name(at, name);
     let into = place_below(&folder, file).map_err(|e| unreadable(name, &e))?;
-    node.blobs()?.fetch(at, "", &into).await.map_err(|e| unreadable(name, &e))?;
+    let seal = node.blobs()?.fetch(at, "", &into).await.map_err(|e| unreadable(name, &e))?;
     keeper.keep(&into).map_err(system)?;
+    let mut content = Content::default();
+    content.add(file, &seal, Mark::of(&into).map_err(system)?.bytes);
+    layout.contents.borrow_mut().insert(format!("provenance.input.{name}"), content.told());
     if how == How::ReadWrite {
         let mark = Mark::of(&into).map_err(system)?;
         layout.brought.borrow_mut().entry(below.clone()).or_default().insert(file.to_owned(), mark);
@@ -157,7 +161,8 @@ async fn bring_folder(
     if how == How::Evaluated {
         names = evaluate(&blobs, at, &folder, names).await.map_err(failed)?;
     }
-    let brought = fetch_all(&blobs, at, &folder, names, keeper).await.map_err(failed)?;
+    let (brought, content) = fetch_all(&blobs, at, &folder, names, keeper).await.map_err(failed)?;
+    layout.contents.borrow_mut().insert(format!("provenance.input.{name}"), content.told());
     if how == How::ReadWrite {
         layout.brought.borrow_mut().insert(below.clone(), brought);
     }
@@ -193,7 +198,7 @@ async fn bring_existing_folder(
     let (blobs, below) = (node.blobs()?, output_place(name));
     let names = blobs.list(at).await.map_err(failed)?;
     let keeper = Keeper::new(layout, How::ReadWrite);
-    let brought = fetch_all(&blobs, at, &layout.work.join(&below), names, keeper).await.map_err(failed)?;
+    let (brought, _) = fetch_all(&blobs, at, &layout.work.join(&below), names, keeper).await.map_err(failed)?;
     layout.brought.borrow_mut().insert(below, brought);
     Ok(())
 }
@@ -225,14 +230,14 @@ pub(crate) async fn fetch_named(
     into: &Path,
     owner: Option<u32>,
     what: &str,
-) -> Result<(), Exit> {
+) -> Result<Content, Exit> {
     let failed = |e: String| prepare_failed(FailureClass::InputData, format!("{what}: {e}"));
     let names = blobs.list(from).await.map_err(failed)?;
     if names.is_empty() {
         return Err(failed(format!("there is nothing at {}", from.prefix)));
     }
     let keeper = Keeper { owner, read_only: false };
-    fetch_all(blobs, from, into, names, keeper).await.map(drop).map_err(failed)
+    fetch_all(blobs, from, into, names, keeper).await.map(|(_, content)| content).map_err(failed)
 }
 
 /// Whose the fetched files are.
@@ -270,7 +275,7 @@ async fn fetch_all(
     into: &Path,
     names: Vec<String>,
     keeper: Keeper,
-) -> Result<BTreeMap<String, Mark>, String> {
+) -> Result<(BTreeMap<String, Mark>, Content), String> {
     let mut files: Vec<(String, PathBuf)> = Vec::with_capacity(names.len());
     let mut made = BTreeSet::new();
     for name in names {
@@ -288,16 +293,41 @@ async fn fetch_all(
             files.push((name, path));
         }
     }
-    futures_util::stream::iter(files)
+    let fetched: BTreeMap<String, (Mark, String)> = futures_util::stream::iter(files)
         .map(|(name, path)| async move {
-            blobs.fetch(from, &name, &path).await?;
+            let seal = blobs.fetch(from, &name, &path).await?;
             keeper
                 .keep(&path)
                 .and_then(|()| Mark::of(&path))
-                .map(|mark| (name, mark))
+                .map(|mark| (name, (mark, seal)))
                 .map_err(|e| e.to_string())
         })
         .buffer_unordered(FETCHES_AT_ONCE)
-        .try_collect()
-        .await
+        .try_collect::<BTreeMap<_, _>>()
+        .await?;
+    let mut content = Content::default();
+    for (name, (mark, seal)) in &fetched {
+        content.add(name, seal, mark.bytes);
+    }
+    Ok((fetched.into_iter().map(|(name, (mark, _))| (name, mark)).collect(), content))
+}
+
+/// What was fetched, by the names of its files and what the store says their content is.
+#[derive(Debug, Default)]
+pub(crate) struct Content {
+    parts: Vec<String>,
+    bytes: u64,
+}
+
+impl Content {
+    fn add(&mut self, name: &str, seal: &str, bytes: u64) {
+        self.parts.extend([name.to_owned(), seal.to_owned()]);
+        self.bytes += bytes;
+    }
+
+    /// The same for the same files: `DIGEST FILES BYTES`.
+    pub(crate) fn told(&self) -> String {
+        let digest = Cache::digest(self.parts.iter().map(|part| part.as_bytes()));
+        format!("{digest} {} {}", self.parts.len() / 2, self.bytes)
+    }
 }

@@ -45,6 +45,8 @@ pub(crate) struct Layout {
     pub owner: Option<u32>,
     /// What was there when the job began, of the folders whose changes are stored.
     pub brought: RefCell<Brought>,
+    /// What was fetched for the job, for its provenance.
+    pub contents: RefCell<BTreeMap<String, String>>,
     said_bytes: Cell<u64>,
 }
 
@@ -57,8 +59,8 @@ impl Layout {
             if isolated && namespaces { Path::new(JOBS_PLACE).join(&spec.job_name) } else { work.clone() };
         let venv = folder.environment().map(|name| seen.join(name));
         let bundle = folder.bundle().map(|name| seen.join(name));
-        let brought = RefCell::default();
-        Self { dir, work, seen, venv, bundle, owner, brought, said_bytes: Cell::new(0) }
+        let (brought, contents) = (RefCell::default(), RefCell::default());
+        Self { dir, work, seen, venv, bundle, owner, brought, contents, said_bytes: Cell::new(0) }
     }
 
     /// Adds a line of ours to the log of an attempt that does not run.
@@ -146,7 +148,9 @@ pub(crate) async fn prepare(
             // The code may have a file of that name.
             std::fs::remove_dir(folder).map_err(system)?;
         }
-        data::fetch_named(&node.blobs()?, code, &layout.working(), layout.owner, "the job's code").await?;
+        let what = "the job's code";
+        let content = data::fetch_named(&node.blobs()?, code, &layout.working(), layout.owner, what).await?;
+        layout.contents.borrow_mut().insert("provenance.code".into(), content.told());
         for folder in &made {
             make_owned(folder, layout.owner).map_err(system)?;
         }

@@ -28,7 +28,7 @@ pub(crate) fn of(spec: &AttemptSpec, bundle: Option<&Path>) -> Vec<(&'static str
         ("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", text("true")),
         ("AZUREML_RUN_TOKEN", text(tracking.token.reveal())),
         ("AZUREML_RUN_TOKEN_EXPIRY", tracking.token_expires_s.to_string()),
-        ("AZUREML_ROOT_RUN_ID", text(&spec.job_name)),
+        ("AZUREML_ROOT_RUN_ID", tracking.root.clone().unwrap_or_else(|| spec.job_name.clone())),
         ("AZUREML_EXPERIMENT_ID", text(&tracking.experiment_id)),
         ("AZUREML_EXPERIMENT_SCOPE", format!("{scope}/experiments/{}", spec.experiment)),
         ("AZUREML_ARM_SUBSCRIPTION", text(&tracking.subscription)),

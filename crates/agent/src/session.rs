@@ -364,7 +364,24 @@ impl Session {
 
 /// An attempt that never ran.
 pub fn prepare_failed(class: FailureClass, message: impl Into<String>) -> Exit {
-    Exit::PrepareFailed { class, message: message.into() }
+    let message = message.into();
+    Exit::PrepareFailed { class: closer(class, &message), message }
+}
+
+/// What the blob face says when a store elsewhere does not take the datastore's credentials.
+const DENIED: &str = "AuthorizationFailure";
+/// What the system says when a disk is full, by whatever way the words came.
+const NO_ROOM: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
+
+/// Whose matter it is, more closely than by what was being done.
+fn closer(class: FailureClass, message: &str) -> FailureClass {
+    if NO_ROOM.iter().any(|words| message.contains(words)) {
+        FailureClass::Capacity
+    } else if message.contains(DENIED) {
+        FailureClass::Identity
+    } else {
+        class
+    }
 }
 
 #[cfg(test)]

@@ -260,3 +260,20 @@ fn an_unacknowledged_leave_has_an_end() {
     assert_eq!(talk.at(by - 1, Input::Timer), []);
     assert_eq!(talk.at(by, Input::Timer).last(), Some(&Output::Exit(ExitReason::Left)));
 }
+
+#[test]
+fn a_full_disk_and_a_closed_store_are_told_apart_from_missing_data() {
+    for (message, expect) in [
+        ("input x: fetching a/b: the server answered 404 Not Found", FailureClass::InputData),
+        (
+            "input x: listing a/: the server answered 403 Forbidden <Code>AuthorizationFailure</Code>",
+            FailureClass::Identity,
+        ),
+        ("input x: writing /w/x: No space left on device (os error 28)", FailureClass::Capacity),
+    ] {
+        let Exit::PrepareFailed { class, .. } = prepare_failed(FailureClass::InputData, message) else {
+            panic!("{message}");
+        };
+        assert_eq!(class, expect, "{message}");
+    }
+}

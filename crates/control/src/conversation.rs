@@ -394,6 +394,8 @@ fn core_exit(exit: Exit) -> CoreExit {
                 FailureClass::InputData => Class::InputData,
                 FailureClass::Environment => Class::Environment,
                 FailureClass::System => Class::System,
+                FailureClass::Identity => Class::Identity,
+                FailureClass::Capacity => Class::QuotaCapacity,
             };
             CoreExit::PrepareFailed { class, message: message.into() }
         }

@@ -88,6 +88,7 @@ impl Day {
                 nodes: 1,
                 family: None,
                 timeout_ms: None,
+                retry: None,
                 document: DOCUMENT,
                 meta: DOCUMENT,
                 problems: Vec::new(),

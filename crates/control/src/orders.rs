@@ -168,6 +168,7 @@ impl AttemptOrders {
             workspace: workspace.name.to_string(),
             workspace_id: derived_guid(&[&settings.installation, "workspace", &number]),
             server: self.settings.base_url.clone(),
+            root: root_of(state, job),
         })
     }
 
@@ -258,6 +259,15 @@ impl AttemptOrders {
             whole: foreign::is_foreign(&at.container),
         }
     }
+}
+
+/// The name of the outermost job that it is part of.
+fn root_of(state: &State, job: &Job) -> Option<String> {
+    let mut family = state.families.get(&job.family?)?;
+    while let Some(around) = family.family.and_then(|id| state.families.get(&id)) {
+        family = around;
+    }
+    Some(family.name.to_string())
 }
 
 /// What an attempt may do with a folder.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::cluster::{BootHealth, Cluster, ClusterPhase, Cut, QueueKey};
 use crate::event::{self, Event};
 use crate::ids::{AttemptId, ClusterId, JobId, NameFingerprint, NodeId};
-use crate::job::{Attempt, Blame, Cancel, Job, JobState, Need, Phase, Rank, Stop};
+use crate::job::{Attempt, Blame, Cancel, Cause, Job, JobState, Need, Phase, Rank, Stop};
 use crate::lock::LockScope;
 use crate::meter::{self, Payer};
 use crate::node::{Node, NodeState};
@@ -477,9 +477,12 @@ fn job_submitted(state: &mut State, at: Millis, e: &event::JobSubmitted) {
         nodes: e.nodes,
         family: e.family,
         timeout_ms: e.timeout_ms,
+        retry: e.retry.clone(),
         attempts_made: 0,
         attempts_lost: 0,
+        attempts_preempted: 0,
         attempts_unprepared: 0,
+        attempts_failed: 0,
         state: if waits { JobState::Waiting } else { JobState::Queued { since: at, reason: None } },
         cancel: None,
     };
@@ -562,8 +565,13 @@ fn with_rank(state: &mut State, id: JobId, attempt: u32, rank: u32, change: impl
 fn job_requeued(state: &mut State, at: Millis, e: &event::JobRequeued) {
     release(state, at, e.id);
     let Some(job) = state.jobs.get_mut(&e.id).map(Arc::make_mut) else { return };
-    job.attempts_lost += u32::from(e.lost);
-    job.attempts_unprepared += u32::from(e.unprepared);
+    match e.cause {
+        Cause::NodeLost => job.attempts_lost += 1,
+        Cause::Preempted => job.attempts_preempted += 1,
+        Cause::Unprepared => job.attempts_unprepared += 1,
+        Cause::ExitCode => job.attempts_failed += 1,
+        Cause::ServerStopped => {}
+    }
     if planted::is(Bug::RequeueLosesPlace) {
         job.priority = 0;
     }

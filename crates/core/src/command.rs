@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::family::FamilyKind;
 use crate::ids::{AttemptId, ClusterId, DocHash, JobId, NodeId, ScheduleId, WorkspaceId};
-use crate::job::{AttemptFacts, Exit, Need, Outcome};
+use crate::job::{AttemptFacts, Exit, Need, Outcome, Retry};
 use crate::lock::{LockLevel, LockScope};
 use crate::problem::Problem;
 use crate::quota::QuotaKey;
@@ -187,6 +187,7 @@ pub struct SubmitJob {
     /// On how many nodes it runs at once.
     pub nodes: u32,
     pub timeout_ms: Option<u64>,
+    pub retry: Option<Arc<Retry>>,
     /// The driven family that it becomes a member of.
     pub family: Option<JobId>,
     pub document: DocHash,
@@ -228,6 +229,7 @@ pub enum NewMemberKind {
         need: Need,
         nodes: u32,
         timeout_ms: Option<u64>,
+        retry: Option<Arc<Retry>>,
         /// Names its work: the same code, environment, command and inputs have the same name.
         work: Option<Arc<str>>,
         /// An earlier job did the same work: this one is complete at once.

@@ -34,11 +34,42 @@ pub struct JobDocument {
     /// Of a sweep's trial: the values that it tries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hyperparameters: Option<Value>,
+    /// What its names stood for when it was submitted.
+    #[serde(default, skip_serializing_if = "Sources::is_empty")]
+    pub sources: Sources,
     /// `properties` of the request as it came, less what lives in [`JobMeta`]: echoed by GET and compared by PUT.
     pub asked: Value,
     /// Lines the log begins with: every difference from what was asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub preamble: Vec<String>,
+}
+
+/// Where what a job is made of came from, with labels such as `@latest` replaced by the versions that they stood for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sources {
+    /// `azureml:NAME:VERSION`, as all that is registered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// The hash that the client took of its code folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code_hash: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
+    /// The component that it is an instance of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub component: Option<String>,
+    /// Of each input that is no plain value, the asset or the address.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub inputs: BTreeMap<String, String>,
+    /// The release of Neap that took it in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release: Option<String>,
+}
+
+impl Sources {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// What a job's command runs in.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::{Cut, Scale, Shape};
 use crate::family::FamilyKind;
 use crate::ids::{ClusterId, DocHash, JobId, NodeId, ScheduleId, WorkspaceId};
-use crate::job::{AttemptFacts, Exit, Need, Outcome, Phase, StopReason};
+use crate::job::{AttemptFacts, Cause, Exit, Need, Outcome, Phase, Retry, StopReason};
 use crate::lock::{LockLevel, LockScope};
 use crate::quota::QuotaKey;
 use crate::settings::Settings;
@@ -172,6 +172,9 @@ events! {
         need: Need,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
+        /// How often it is tried again, where it says so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        retry: Option<Arc<Retry>>,
         /// On how many nodes it runs at once.
         #[serde(default = "one", skip_serializing_if = "is_one")]
         nodes: u32,
@@ -249,8 +252,8 @@ events! {
     }
     "attempt.finalizing" v 1 AttemptFinalizing { id: JobId, attempt: u32, report: u64, }
     "attempt.stop_requested" v 1 AttemptStopRequested { id: JobId, attempt: u32, why: StopReason, deadline: Millis, }
-    /// The job goes back to its place in the queue. `lost` says whether that counts against its tries.
-    "job.requeued" v 1 JobRequeued { id: JobId, attempt: u32, reason: Arc<str>, lost: bool, unprepared: bool, }
+    /// The job goes back to its place in the queue. `cause` says which of its tries that costs.
+    "job.requeued" v 2 JobRequeued { id: JobId, attempt: u32, reason: Arc<str>, cause: Cause, }
     "job.cancel_requested" v 1 JobCancelRequested { id: JobId, reason: Arc<str>, }
     /// `exit` is how the accepted attempt ended; absent when none was.
     "job.ended" v 1 JobEnded {

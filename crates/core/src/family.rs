@@ -10,7 +10,7 @@ use imbl::OrdSet;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{DocHash, JobId, WorkspaceId};
-use crate::job::{Cancel, Failure, Outcome, Status};
+use crate::job::{Cancel, Class, Failure, Outcome, Status};
 use crate::units::Millis;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,6 +87,8 @@ pub struct FailedMember {
     pub job: JobId,
     pub name: Arc<str>,
     pub status: Status,
+    /// Whose matter it was: the family's too.
+    pub class: Class,
     pub message: Arc<str>,
 }
 

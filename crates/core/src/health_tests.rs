@@ -93,6 +93,7 @@ fn submitted(id: u64, priority: u8) -> Event {
         after: Vec::new(),
         work: None,
         timeout_ms: None,
+        retry: None,
         document: DOCUMENT,
         meta: DOCUMENT,
     }

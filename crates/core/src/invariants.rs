@@ -18,7 +18,7 @@ use crate::cluster::Cluster;
 use crate::event::Event;
 use crate::explain;
 use crate::ids::JobId;
-use crate::job::JobState;
+use crate::job::{Cause, JobState};
 use crate::node::NodeState;
 use crate::plan;
 use crate::state::{State, Timer};
@@ -55,6 +55,7 @@ pub fn check_unplanned(state: &State) -> Vec<Violation> {
     q1_usage_is_counted(state, &mut out);
     s1_schedules_are_whole(state, &mut out);
     l1_nothing_is_stuck(state, &mut out);
+    l1_no_job_is_tried_for_ever(state, &mut out);
     out
 }
 
@@ -185,6 +186,17 @@ pub fn j2_one_attempt_at_a_time(state: &State, out: &mut Vec<Violation>) {
                     format!("job {} runs on {ranks} nodes and asked for {}", job.id, job.nodes),
                 );
             }
+        }
+    }
+}
+
+/// L1: no job was tried again more often than it may be, for any cause.
+pub fn l1_no_job_is_tried_for_ever(state: &State, out: &mut Vec<Violation>) {
+    for job in state.jobs.values() {
+        for cause in Cause::ALL {
+            let Some(most) = job.retries(cause).filter(|most| job.retried(cause) > *most) else { continue };
+            let tried = job.retried(cause);
+            broken(out, "L1", format!("job {} was tried again {tried} times for {cause:?}, at most {most}", job.id));
         }
     }
 }

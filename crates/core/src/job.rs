@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::RankEnded;
 use crate::ids::{AttemptId, ClusterId, DocHash, JobId, NodeId, WorkspaceId};
+use crate::limits;
 use crate::units::{Capacity, Millis};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,10 +29,15 @@ pub struct Job {
     /// The pipeline, sweep or other family that it is part of.
     pub family: Option<JobId>,
     pub timeout_ms: Option<u64>,
+    /// What it asks for when an attempt does not succeed; without, the defaults.
+    pub retry: Option<Arc<Retry>>,
     pub attempts_made: u32,
     /// Attempts that ended through no fault of the job.
     pub attempts_lost: u32,
+    pub attempts_preempted: u32,
     pub attempts_unprepared: u32,
+    /// Attempts that ended with an exit that is worth another try.
+    pub attempts_failed: u32,
     pub state: JobState,
     /// Set once somebody wants it to end.
     pub cancel: Option<Cancel>,
@@ -49,6 +55,33 @@ impl Job {
         self.attempt().map(|a| AttemptId { job: self.id, number: a.number })
     }
 
+    /// How often it may be tried again for this cause; `None` is as often as it happens.
+    pub fn retries(&self, cause: Cause) -> Option<u32> {
+        let asked = self.retry.as_deref();
+        match cause {
+            Cause::NodeLost => {
+                Some(asked.and_then(|retry| retry.node_lost).unwrap_or(limits::ATTEMPTS_LOST_MAX - 1))
+            }
+            Cause::Preempted => {
+                Some(asked.and_then(|retry| retry.preempted).unwrap_or(limits::ATTEMPTS_PREEMPTED_MAX - 1))
+            }
+            Cause::Unprepared => Some(limits::ATTEMPTS_UNPREPARED_MAX - 1),
+            Cause::ExitCode => Some(asked.map_or(0, |retry| retry.max)),
+            Cause::ServerStopped => None,
+        }
+    }
+
+    /// How often it was tried again for this cause.
+    pub fn retried(&self, cause: Cause) -> u32 {
+        match cause {
+            Cause::NodeLost => self.attempts_lost,
+            Cause::Preempted => self.attempts_preempted,
+            Cause::Unprepared => self.attempts_unprepared,
+            Cause::ExitCode => self.attempts_failed,
+            Cause::ServerStopped => 0,
+        }
+    }
+
     pub fn status(&self) -> Status {
         match (&self.cancel, &self.state) {
             (Some(_), _) => Status::CancelRequested,
@@ -61,6 +94,42 @@ impl Job {
             },
         }
     }
+}
+
+/// Why an attempt did not count, and the job goes back to its place in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// Its node went, or lost contact with the server.
+    NodeLost,
+    /// Its node was taken away for somebody else.
+    Preempted,
+    /// The system could not bring its code, data or environment in place.
+    Unprepared,
+    /// It ended with an exit code that the job asks to be tried again for.
+    ExitCode,
+    /// The server was being stopped.
+    ServerStopped,
+}
+
+impl Cause {
+    pub const ALL: [Self; 5] =
+        [Self::NodeLost, Self::Preempted, Self::Unprepared, Self::ExitCode, Self::ServerStopped];
+}
+
+/// How often a job is tried again, by cause, as its submitter wants it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retry {
+    /// Worth another try. A signal counts as 128 and its number, as shells have it.
+    #[serde(default)]
+    pub exit_codes: Vec<i32>,
+    /// How often for one of these.
+    #[serde(default)]
+    pub max: u32,
+    #[serde(default)]
+    pub node_lost: Option<u32>,
+    #[serde(default)]
+    pub preempted: Option<u32>,
 }
 
 /// How much of a node a job takes.
@@ -286,6 +355,24 @@ pub enum Exit {
     },
 }
 
+impl Exit {
+    /// The command's exit code as a shell would give it; none where it is not the command that ended the attempt.
+    pub fn exit_code(&self) -> Option<i32> {
+        match self {
+            Self::Code { code } => Some(*code),
+            Self::Signal { signal } => Some(128 + signal),
+            Self::OutOfMemory { .. } => Some(137),
+            Self::Process { exit, .. } => exit.exit_code(),
+            Self::Success
+            | Self::Timeout
+            | Self::Stopped
+            | Self::LeaseLost
+            | Self::PrepareFailed { .. }
+            | Self::FinalizeFailed { .. } => None,
+        }
+    }
+}
+
 /// Whose matter a failure is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Class {
@@ -350,6 +437,9 @@ impl Outcome {
         Self { status: Status::Canceled, ..Self::failed(class, code, message, next_step) }
     }
 }
+
+/// Facts whose names begin with this are told as the job's provenance, and not among its properties.
+pub const PROVENANCE: &str = "provenance.";
 
 /// Small facts an attempt brings along (isolation, interpreter), shown in the job's properties.
 pub type AttemptFacts = BTreeMap<String, String>;

@@ -9,7 +9,7 @@ use neap_core::command::{
 use neap_core::decide::decide;
 use neap_core::family::FamilyKind;
 use neap_core::invariants::{self, History, Violation};
-use neap_core::job::{Exit, Need, Outcome};
+use neap_core::job::{Exit, Need, Outcome, Retry};
 use neap_core::node::NodeState;
 use neap_core::plan::{Dirty, plan, plan_into};
 use neap_core::settings::Settings;
@@ -326,6 +326,11 @@ impl World {
     }
 }
 
+/// A few tries for whatever it may end with.
+fn retry() -> Arc<Retry> {
+    Arc::new(Retry { exit_codes: vec![1, 137], max: 2, node_lost: Some(1), preempted: None })
+}
+
 /// On a whole node.
 fn job(name: &str, cluster: u8) -> SubmitJob {
     SubmitJob {
@@ -338,6 +343,7 @@ fn job(name: &str, cluster: u8) -> SubmitJob {
         nodes: 1,
         family: None,
         timeout_ms: None,
+        retry: Some(retry()),
         document: DOCUMENT,
         meta: DOCUMENT,
         problems: vec![],
@@ -380,6 +386,7 @@ fn family(name: &str, steps: u8, shape: u64, go_on: bool, timeout: bool) -> Subm
                 need: Need::Whole,
                 nodes: 1 + u32::from(roll(4) == 0),
                 timeout_ms: None,
+                retry: (roll(2) == 0).then(retry),
                 work: None,
                 reused: roll(6) == 0,
             },

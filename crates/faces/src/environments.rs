@@ -13,6 +13,8 @@ pub struct EnvironmentRules {
     pub container_only: bool,
     /// Where a container engine would be; empty: none is to be used.
     pub engine_sockets: Vec<PathBuf>,
+    /// Where a program would be that installs conda packages.
+    pub conda_programs: Vec<PathBuf>,
 }
 
 /// What stands for an environment of somebody else's registry.
@@ -47,6 +49,18 @@ impl EnvironmentRules {
         archive.is_absolute()
             && !archive.components().any(|part| part.as_os_str() == "..")
             && self.archives.iter().any(|folder| archive.starts_with(folder))
+    }
+
+    /// Why packages cannot be installed on nodes of this machine, as far as can be told without asking a registry.
+    pub(crate) fn packages_refused(&self, text: &str) -> Option<String> {
+        match neap_spec::packages::read(text) {
+            Err(why) => Some(why),
+            Ok(wanted) if wanted.unknown.is_empty() || self.conda_programs.iter().any(|at| at.exists()) => None,
+            Ok(wanted) => Some(format!(
+                "There is no conda here, and these conda packages have no known name on PyPI: {}. Give them as pip packages under their PyPI names, install micromamba, or use an image.",
+                wanted.unknown.join(", ")
+            )),
+        }
     }
 
     /// Why nothing can run in a container here, as far as this machine can tell.

@@ -94,6 +94,7 @@ impl Work {
                         after: Vec::new(),
                         work: None,
                         timeout_ms: None,
+                        retry: None,
                         document: document()?,
                         meta: document()?,
                     }

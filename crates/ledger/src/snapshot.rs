@@ -271,6 +271,7 @@ mod tests {
                 after: Vec::new(),
                 work: None,
                 timeout_ms: Some(5),
+                retry: None,
                 document: DocHash([1; 32]),
                 meta: DocHash([2; 32]),
             };

@@ -15,14 +15,31 @@ struct Upcaster {
 }
 
 /// In the order they were made.
-const UPCASTERS: &[Upcaster] =
-    &[Upcaster { kind: "cluster.created", from: 1, to_kind: "cluster.created", to: 2, lift: with_family }];
+const UPCASTERS: &[Upcaster] = &[
+    Upcaster { kind: "cluster.created", from: 1, to_kind: "cluster.created", to: 2, lift: with_family },
+    Upcaster { kind: "job.requeued", from: 1, to_kind: "job.requeued", to: 2, lift: cause_of_flags },
+];
 
 /// Quotas count by family, which a cluster had to be looked up for.
 fn with_family(mut created: Value) -> Value {
     let size = created["shape"]["size"].as_str().and_then(catalogue::size);
     created["shape"]["family"] = size.map_or("", |size| size.family).into();
     created
+}
+
+/// Two flags became one cause.
+fn cause_of_flags(mut body: Value) -> Value {
+    let cause = match (body["lost"].as_bool(), body["unprepared"].as_bool()) {
+        (Some(true), _) => "node_lost",
+        (_, Some(true)) => "unprepared",
+        _ => "server_stopped",
+    };
+    if let Some(body) = body.as_object_mut() {
+        body.remove("lost");
+        body.remove("unprepared");
+        body.insert("cause".into(), cause.into());
+    }
+    body
 }
 
 pub(crate) fn decode(kind: &str, version: u16, body: &[u8]) -> Result<Event, DecodeError> {
@@ -82,6 +99,23 @@ mod tests {
             panic!()
         };
         assert_eq!(&*created.shape.family, "standardDSv2Family");
+    }
+
+    #[test]
+    fn the_flags_of_a_requeued_job_become_its_cause() {
+        use neap_core::event::JobRequeued;
+        use neap_core::job::Cause;
+        for (lost, unprepared, cause) in [
+            (true, false, Cause::NodeLost),
+            (false, true, Cause::Unprepared),
+            (false, false, Cause::ServerStopped),
+        ] {
+            let body = format!(
+                r#"{{"id":3,"attempt":2,"reason":"it went","lost":{lost},"unprepared":{unprepared}}}"#
+            );
+            let today = JobRequeued { id: neap_core::JobId(3), attempt: 2, reason: "it went".into(), cause };
+            assert_eq!(decode("job.requeued", 1, body.as_bytes()).unwrap(), today.into());
+        }
     }
 
     #[test]

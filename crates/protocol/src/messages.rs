@@ -117,6 +117,10 @@ pub enum FailureClass {
     InputData,
     Environment,
     System,
+    /// Somebody else's store does not let the job's datastore in.
+    Identity,
+    /// There is no room on the node.
+    Capacity,
 }
 
 /// Control plane to agent.
@@ -278,6 +282,9 @@ pub struct RunTracking {
     pub workspace_id: String,
     /// `https://HOST:PORT`
     pub server: String,
+    /// The pipeline or sweep at the top, where the job is part of one.
+    #[serde(default)]
+    pub root: Option<String>,
 }
 
 /// A word that is not for logs: it shows only to whom it is sent.

@@ -356,6 +356,10 @@ impl Config {
             archives: self.environments.archives.clone(),
             container_only: self.environments.isolation == ContainerRule::Container,
             engine_sockets: self.engine().sockets(|name| std::env::var(name).ok()),
+            // Nodes of this machine have the server's path.
+            conda_programs: std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+                .map(|folder| folder.join("micromamba"))
+                .collect(),
         })
     }
 

@@ -87,6 +87,7 @@ impl Users {
             need: wish.need,
             nodes,
             timeout_ms: wish.timeout_ms,
+            retry: wish.retry(),
             work: None,
             reused: self.dice.once_in(8),
         }
@@ -151,6 +152,7 @@ impl World {
             nodes,
             family: Some(family),
             timeout_ms: wish.timeout_ms,
+            retry: wish.retry(),
             document: DOCUMENT,
             meta: DOCUMENT,
             problems: Vec::new(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use neap_control::Accepted;
 use neap_core::command::{NewMember, PutCluster, PutWorkspace, SubmitFamily, SubmitJob};
-use neap_core::job::Need;
+use neap_core::job::{Need, Retry};
 use neap_core::problem::Code;
 use neap_core::{Capacity, Command, DocHash, Event, JobId, Refusal, WorkspaceId};
 use neap_protocol::{Exit, FailureClass, Ranks};
@@ -169,6 +169,14 @@ impl Wish {
         wish
     }
 
+    /// A few tries for a program that fails; how many follows from what was drawn for other ends.
+    pub fn retry(&self) -> Option<Arc<Retry>> {
+        let fails = matches!(self.program.exit, Exit::Code { .. } | Exit::OutOfMemory { .. });
+        let max = u32::from(self.priority);
+        (fails && max > 0)
+            .then(|| Arc::new(Retry { exit_codes: vec![3, 137], max, node_lost: None, preempted: None }))
+    }
+
     pub fn any(rng: &mut Rng) -> Self {
         let share = Capacity { cpus_milli: 1_000, memory_mb: 1_000, gpus: 0 };
         let endless = rng.once_in(10);
@@ -324,6 +332,7 @@ impl World {
             nodes: wish.nodes,
             family: None,
             timeout_ms: wish.timeout_ms,
+            retry: wish.retry(),
             document: DOCUMENT,
             meta: DOCUMENT,
             problems: Vec::new(),

@@ -24,6 +24,7 @@ mod inputs;
 mod job;
 mod limits;
 mod overrides;
+pub mod packages;
 mod parallel;
 mod pipeline;
 mod plan;

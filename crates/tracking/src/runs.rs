@@ -42,7 +42,9 @@ impl Tracking {
         self.write(|connection| {
             for job in jobs {
                 if key_of(connection, workspace, &job.id)?.is_none() {
-                    insert(connection, workspace, job)?;
+                    let key = insert(connection, workspace, job)?;
+                    let tags: Vec<_> = job.tags.clone().into_iter().collect();
+                    log::put_tags(connection, "run_tags", key, &tags)?;
                 }
             }
             if let Some(seen) = seen {

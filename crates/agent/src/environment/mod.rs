@@ -10,12 +10,12 @@ pub(crate) mod engine;
 mod installing;
 mod limits;
 pub(crate) mod order;
-mod packages;
 pub(crate) mod provide;
 mod removal;
 mod venv;
 
 pub(crate) use limits::ENGINE_KNOWN_MS;
+use neap_spec::packages;
 
 pub use driver::drive;
 pub use engine::{EngineKind, EngineSettings};

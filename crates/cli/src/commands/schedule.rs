@@ -180,9 +180,16 @@ async fn set_enabled(name: &str, enabled: bool, session: &Session) -> Outcome<()
     SCHEDULE.put(session, &path, &json!({"properties": resource["properties"]}), true).await
 }
 
+#[allow(clippy::disallowed_methods, reason = "the client says when it asks, as Azure's do")]
+fn now() -> String {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    neap_core::Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)).rfc3339()
+}
+
 async fn trigger(name: &str, session: &Session) -> Outcome<()> {
     let path = format!("{}/trigger", path(session, "schedules", name));
-    let answer = session.client.call(Method::POST, &path, Some(&json!({}))).await?.body;
+    // The time names the firing: the same request again is the same job.
+    let answer = session.client.call(Method::POST, &path, Some(&json!({"scheduleTime": now()}))).await?.body;
     let shown = json!({
         "job_name": answer.get("jobName").or_else(|| answer.get("submissionId")).cloned(),
         "schedule_action_type": answer.get("scheduleActionType").cloned(),

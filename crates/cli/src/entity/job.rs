@@ -70,9 +70,12 @@ pub fn job(resource: &Value) -> Value {
     );
     put(&mut map, "tags", full("tags"));
     put(&mut map, "properties", full("properties"));
-    let reason =
-        resource.pointer("/properties/properties").and_then(|properties| properties.get("neap.queueReason"));
-    put(&mut map, "queue_reason", reason.cloned());
+    let fact = |key: &str| {
+        resource.pointer("/properties/properties").and_then(|properties| properties.get(key)).cloned()
+    };
+    put(&mut map, "queue_reason", fact("neap.queueReason"));
+    put(&mut map, "failure_class", fact("neap.failureClass"));
+    put(&mut map, "next_step", fact("neap.nextStep"));
     put(&mut map, "error", at("error"));
     put(&mut map, "archived", at("isArchived").filter(|archived| *archived == Value::Bool(true)));
     put(&mut map, "creation_context", resource.get("systemData").and_then(creation_context));
@@ -406,6 +409,8 @@ pub fn definition(resource: &Value) -> Value {
         "status",
         "error",
         "queue_reason",
+        "failure_class",
+        "next_step",
         "archived",
         "creation_context",
         "id",

@@ -6,7 +6,7 @@ use super::{queue_key, with_cluster};
 use crate::event::{FamilyClosing, FamilyOpened, JobCancelRequested, JobEnded, JobReleased};
 use crate::family::{FailedMember, Family, Wait};
 use crate::ids::{JobId, NameFingerprint};
-use crate::job::{Cancel, JobState, Status};
+use crate::job::{Cancel, Class, JobState, Status};
 use crate::state::{State, Timer};
 use crate::units::Millis;
 
@@ -97,12 +97,14 @@ pub(super) fn ended(state: &mut State, e: &JobEnded) {
         }
     }
     let Some((Some(family), name)) = parted else { return };
-    let message = e.outcome.failure.as_ref().map(|failure| failure.message.clone());
+    let failure = e.outcome.failure.as_ref();
+    let message = failure.map(|failure| failure.message.clone());
+    let class = failure.map_or(Class::System, |failure| failure.class);
     with_family(state, family, |family| {
         family.members.remove(&e.id);
         if !completed && family.failed.is_none() {
             let message = message.unwrap_or_default();
-            family.failed = Some(FailedMember { job: e.id, name, status: e.outcome.status, message });
+            family.failed = Some(FailedMember { job: e.id, name, status: e.outcome.status, class, message });
         }
     });
 }

@@ -79,7 +79,10 @@ pub fn submit(state: &State, submit: SubmitFamily, now: Millis) -> Result<Vec<Ev
                     .into(),
                 );
             }
-            (NewMemberKind::Job { priority, need, nodes, timeout_ms, work, .. }, Some((cluster, reused))) => {
+            (
+                NewMemberKind::Job { priority, need, nodes, timeout_ms, retry, work, .. },
+                Some((cluster, reused)),
+            ) => {
                 events.push(
                     JobSubmitted {
                         id: id_of(at),
@@ -90,6 +93,7 @@ pub fn submit(state: &State, submit: SubmitFamily, now: Millis) -> Result<Vec<Ev
                         priority,
                         need,
                         timeout_ms,
+                        retry,
                         nodes,
                         family,
                         after: if reused { Vec::new() } else { after },
@@ -176,7 +180,7 @@ pub(crate) fn outcome_of(family: &crate::family::Family) -> Option<Outcome> {
                 )
                 .into();
                 Outcome::failed(
-                    crate::job::Class::UserCode,
+                    failed.class,
                     "StepFailed",
                     message,
                     "Look at the step: 'neap job show' and 'neap job stream' with its name.",

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::places::{live_workspace, open_workspace};
+use super::retries::{self, Requeue};
 use crate::cluster::Cluster;
 use crate::command::SubmitJob;
 use crate::event::{
     AttemptStopRequested, Event, JobCancelRequested, JobDeleted, JobEnded, JobSubmitted, JobUpdated,
 };
 use crate::ids::{DocHash, JobId, WorkspaceId};
-use crate::job::{Class, Exit, Job, Need, Outcome, StopReason};
+use crate::job::{Cause, Class, Exit, Job, Need, Outcome, StopReason};
 use crate::limits;
 use crate::names;
 use crate::plan::nodes_ever;
@@ -53,6 +54,7 @@ pub fn submit(state: &State, submit: SubmitJob) -> Result<Vec<Event>, Refusal> {
             priority: submit.priority,
             need: submit.need,
             timeout_ms: submit.timeout_ms,
+            retry: submit.retry,
             nodes: submit.nodes,
             family: submit.family,
             after: Vec::new(),
@@ -287,25 +289,16 @@ pub fn outcome_of_exit(job: &Job, exit: &Exit) -> Result<Outcome, Requeue> {
         return Ok(canceled(cancel.reason.clone()));
     }
     let stop = job.attempt().and_then(|attempt| attempt.stop.as_ref()).map(|stop| stop.why);
-    let user =
-        |code: &str, message: String, next: &str| Ok(Outcome::failed(Class::UserCode, code, message, next));
-    let lost = |why: &str| {
-        if job.attempts_lost + 1 >= limits::ATTEMPTS_LOST_MAX {
-            Ok(nodes_lost(job, why))
-        } else {
-            Err(Requeue::lost(why))
-        }
+    let user = |code: &str, message: String, next: &str| match retries::after_exit(job, exit, &message) {
+        Some(requeue) => Err(requeue),
+        None => Ok(retries::told(job, exit, Outcome::failed(Class::UserCode, code, message, next))),
     };
     match (stop, exit) {
         (_, Exit::Success) => Ok(Outcome::completed()),
         (Some(StopReason::Timeout), _) | (_, Exit::Timeout) => {
             Ok(timed_out(took_longer(job.timeout_ms.unwrap_or_default())))
         }
-        (Some(StopReason::Draining), _) => Err(Requeue {
-            reason: "the server was stopped while it ran".into(),
-            lost: false,
-            unprepared: false,
-        }),
+        (Some(StopReason::Draining), _) => Err(Requeue::server_stopped()),
         (_, Exit::Code { code }) => user(
             "UserError",
             format!("The command ended with exit code {code}."),
@@ -325,31 +318,43 @@ pub fn outcome_of_exit(job: &Job, exit: &Exit) -> Result<Outcome, Requeue> {
             format!("The command used more than its {limit_mb} MB of memory and was ended."),
             "Use less memory, ask for more (resources.properties.neap.memory_gb), or a larger size.",
         ),
-        (_, Exit::Stopped) => lost("its node stopped it while leaving"),
-        (_, Exit::LeaseLost) => lost("its node lost contact with the server"),
+        (_, Exit::Stopped) => {
+            retries::again(job, Cause::NodeLost, "its node stopped it while leaving".into())
+        }
+        (_, Exit::LeaseLost) => {
+            retries::again(job, Cause::NodeLost, "its node lost contact with the server".into())
+        }
         (_, Exit::PrepareFailed { class: Class::System, message }) => {
-            if job.attempts_unprepared + 1 >= limits::ATTEMPTS_UNPREPARED_MAX {
-                Ok(Outcome::failed(
-                    Class::System,
-                    "PrepareFailed",
-                    message.clone(),
-                    "Look at 'neap compute node-log' and 'neap doctor'.",
-                ))
-            } else {
-                Err(Requeue { reason: message.clone(), lost: false, unprepared: true })
-            }
+            retries::again(job, Cause::Unprepared, message.clone())
+        }
+        // Another node may have the room.
+        (_, Exit::PrepareFailed { class: class @ Class::QuotaCapacity, message }) => {
+            retries::again(job, Cause::Unprepared, message.clone()).map(|_| {
+                let next = "Make room on the node's disk, use a larger size, or let the job bring less data.";
+                Outcome::failed(*class, "PrepareFailed", message.clone(), next)
+            })
         }
         (_, Exit::PrepareFailed { class, message }) => {
             let next = match class {
                 Class::InputData => "Check that every input exists and that its path is right.",
-                _ => {
+                Class::Identity => {
+                    "Check the credentials of the datastore that the message names, and that they may read what the job asks for."
+                }
+                Class::UserCode
+                | Class::Environment
+                | Class::QuotaCapacity
+                | Class::Preempted
+                | Class::System => {
                     "Read the log's first lines (user_logs/std_log.txt), correct the environment and submit it again."
                 }
             };
             Ok(Outcome::failed(*class, "PrepareFailed", message.clone(), next))
         }
         (_, Exit::Process { rank, exit }) => {
-            outcome_of_exit(job, exit).map(|outcome| of_rank(outcome, *rank, ""))
+            outcome_of_exit(job, exit).map(|outcome| of_rank(outcome, *rank, "")).map_err(|requeue| Requeue {
+                reason: format!("rank {rank}: {}", requeue.reason).into(),
+                ..requeue
+            })
         }
         (_, Exit::FinalizeFailed { message }) => Ok(Outcome::failed(
             Class::System,
@@ -368,30 +373,6 @@ pub(super) fn of_rank(mut outcome: Outcome, rank: u32, place: &str) -> Outcome {
             format!("Rank {rank}{place}: {said} Its log is user_logs/std_log_process_{rank}.txt.").into();
     }
     outcome
-}
-
-/// The attempt did not count.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Requeue {
-    pub reason: Arc<str>,
-    pub lost: bool,
-    pub unprepared: bool,
-}
-
-impl Requeue {
-    pub fn lost(reason: &str) -> Self {
-        Self { reason: reason.into(), lost: true, unprepared: false }
-    }
-}
-
-/// Too many attempts ended with their nodes.
-pub(crate) fn nodes_lost(job: &Job, reason: &str) -> Outcome {
-    Outcome::failed(
-        Class::System,
-        "NodesLost",
-        format!("{} attempts were lost with their nodes; the last: {reason}", job.attempts_lost + 1),
-        "Look at 'neap compute node-log' and 'neap doctor' for what ends the nodes.",
-    )
 }
 
 /// Of a job or a family of jobs alike.

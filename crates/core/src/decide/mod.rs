@@ -7,6 +7,7 @@ mod jobs;
 mod places;
 mod ranks;
 mod reports;
+mod retries;
 mod schedules;
 mod shape;
 
@@ -15,6 +16,7 @@ pub(crate) use families::outcome_of as family_outcome;
 pub use jobs::outcome_of_exit;
 pub(crate) use jobs::{cancel_events, stop_deadline};
 pub(crate) use reports::boot_failed;
+pub use retries::{Requeue, again};
 
 use crate::command::{Command, NewAsset};
 use crate::event::{AssetDeleted, AssetPut, Event, ServerDraining, ServerStarted};

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::jobs::{of_rank, outcome_of_exit, stop_deadline};
-use super::reports::{lost as lost_alone, requeued, run_deadline};
+use super::reports::{lost as lost_alone, requeued, run_deadline, with_revision};
 use crate::command::AttemptNews;
 use crate::event::{
     AttemptFinalizing, AttemptStarted, AttemptStopRequested, Event, JobEnded, RankEnded, RankReported,
@@ -39,6 +39,7 @@ pub(super) fn report(state: &State, job: &Job, attempt: &Attempt, news: News, no
             let mut events = vec![reported(Phase::Running)];
             if attempt.phase == Phase::Assigned && others_past(Phase::Running) {
                 let run_deadline = run_deadline(state, job, now);
+                let facts = with_revision(state, job, facts);
                 events.push(
                     AttemptStarted { id, attempt: number_of, report: number, run_deadline, facts }.into(),
                 );

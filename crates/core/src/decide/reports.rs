@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use super::jobs::{Requeue, canceled, nodes_lost, outcome_of_exit};
+use super::jobs::{canceled, outcome_of_exit};
 use super::ranks;
+use super::retries::{self, Requeue};
 use crate::command::{AttemptNews, Report};
 use crate::event::{
     AttemptFinalizing, AttemptStarted, Event, JobEnded, JobRequeued, NodeCreating, NodeGone, NodeHeard,
     NodePreparing, NodeReady, NodeSilent, NodeUnusable,
 };
 use crate::ids::{AttemptId, NodeId};
-use crate::job::{Job, Phase, StopReason};
+use crate::job::{AttemptFacts, Cause, Job, PROVENANCE, Phase, StopReason};
 use crate::limits;
 use crate::node::{Node, NodeState};
 use crate::planted::{self, Bug};
@@ -138,16 +139,13 @@ pub(super) fn lost(job: &Job, attempt: AttemptId, reason: &Arc<str>) -> Event {
                 Err(requeue) => requeued(job, attempt, requeue),
             }
         }
-        Some(StopReason::Draining) => {
-            let reason = "the server was stopped while it ran".into();
-            requeued(job, attempt, Requeue { reason, lost: false, unprepared: false })
+        Some(StopReason::Draining) => requeued(job, attempt, Requeue::server_stopped()),
+        Some(StopReason::Cancel | StopReason::Rank) | None => {
+            match retries::again(job, Cause::NodeLost, reason.clone()) {
+                Ok(outcome) => ended(outcome),
+                Err(requeue) => requeued(job, attempt, requeue),
+            }
         }
-        Some(StopReason::Cancel | StopReason::Rank) | None
-            if job.attempts_lost + 1 >= limits::ATTEMPTS_LOST_MAX =>
-        {
-            ended(nodes_lost(job, reason))
-        }
-        Some(StopReason::Cancel | StopReason::Rank) | None => requeued(job, attempt, Requeue::lost(reason)),
     }
 }
 
@@ -156,8 +154,7 @@ pub(super) fn requeued(job: &Job, attempt: AttemptId, requeue: Requeue) -> Event
         id: job.id,
         attempt: attempt.number,
         reason: requeue.reason,
-        lost: requeue.lost,
-        unprepared: requeue.unprepared,
+        cause: requeue.cause,
     }
     .into()
 }
@@ -197,6 +194,7 @@ fn attempt_report(
     Ok(match news {
         AttemptNews::Started { facts } if attempt.phase == Phase::Assigned => {
             let run_deadline = run_deadline(state, job, now);
+            let facts = with_revision(state, job, facts);
             vec![
                 AttemptStarted { id: job.id, attempt: id.number, report: number, run_deadline, facts }.into(),
             ]
@@ -212,6 +210,14 @@ fn attempt_report(
             Err(requeue) => requeued(job, id, requeue),
         }],
     })
+}
+
+/// Adds which revision of the cluster's definition is in force as the attempt starts.
+pub(super) fn with_revision(state: &State, job: &Job, mut facts: AttemptFacts) -> AttemptFacts {
+    if let Some(cluster) = state.clusters.get(&job.cluster) {
+        facts.insert(format!("{PROVENANCE}clusterRevision"), cluster.revision.to_string());
+    }
+    facts
 }
 
 /// The node enforces the timeout itself; the server's own clock is the second line.

@@ -1,10 +1,10 @@
 //! What the end of an attempt means for its job.
 
-use neap_core::decide::outcome_of_exit;
+use neap_core::decide::{again, outcome_of_exit};
 use neap_core::job::{
-    Attempt, Cancel, Class, Exit, Job, JobState, Need, Outcome, Phase, Status, Stop, StopReason,
+    Attempt, Cancel, Cause, Class, Exit, Job, JobState, Need, Outcome, Phase, Retry, Status, Stop, StopReason,
 };
-use neap_core::limits::{ATTEMPTS_LOST_MAX, ATTEMPTS_UNPREPARED_MAX};
+use neap_core::limits::{ATTEMPTS_LOST_MAX, ATTEMPTS_PREEMPTED_MAX, ATTEMPTS_UNPREPARED_MAX};
 use neap_core::{JobId, Millis, NodeId};
 
 use crate::world::{CPU, DOCUMENT, WORKSPACE};
@@ -24,9 +24,12 @@ fn running() -> Job {
         nodes: 1,
         family: None,
         timeout_ms: Some(7_000),
+        retry: None,
         attempts_made: 1,
         attempts_lost: 0,
+        attempts_preempted: 0,
         attempts_unprepared: 0,
+        attempts_failed: 0,
         state: JobState::Active(Attempt {
             number: 1,
             node: NodeId(1),
@@ -50,13 +53,13 @@ fn stopped(why: StopReason) -> Job {
     job
 }
 
-/// Status, class and code; `(lost, unprepared)` if it goes back to the queue.
-type Verdict = Result<(Status, Option<(Class, String)>), (bool, bool)>;
+/// Status, class and code; the cause if it goes back to the queue.
+type Verdict = Result<(Status, Option<(Class, String)>), Cause>;
 
 fn verdict(job: &Job, exit: &Exit) -> Verdict {
     outcome_of_exit(job, exit)
         .map(|Outcome { status, failure }| (status, failure.map(|f| (f.class, f.code.to_string()))))
-        .map_err(|requeue| (requeue.lost, requeue.unprepared))
+        .map_err(|requeue| requeue.cause)
 }
 
 fn failure(job: &Job, exit: &Exit) -> neap_core::job::Failure {
@@ -77,11 +80,13 @@ fn each_exit_has_its_meaning() {
         (Exit::Signal { signal: 11 }, failed(Class::UserCode, "UserError")),
         (Exit::OutOfMemory { limit_mb: 64 }, failed(Class::UserCode, "OutOfMemory")),
         (Exit::Timeout, Ok((Status::Canceled, Some((Class::UserCode, "JobTimedOut".to_owned()))))),
-        (Exit::Stopped, Err((true, false))),
-        (Exit::LeaseLost, Err((true, false))),
-        (prepare_failed(Class::System), Err((false, true))),
+        (Exit::Stopped, Err(Cause::NodeLost)),
+        (Exit::LeaseLost, Err(Cause::NodeLost)),
+        (prepare_failed(Class::System), Err(Cause::Unprepared)),
         (prepare_failed(Class::InputData), failed(Class::InputData, "PrepareFailed")),
         (prepare_failed(Class::Environment), failed(Class::Environment, "PrepareFailed")),
+        (prepare_failed(Class::Identity), failed(Class::Identity, "PrepareFailed")),
+        (prepare_failed(Class::QuotaCapacity), Err(Cause::Unprepared)),
         (finalize_failed, failed(Class::System, "OutputsNotStored")),
     ] {
         assert_eq!(verdict(&running(), &exit), expect, "{exit:?}");
@@ -94,7 +99,7 @@ fn why_an_attempt_was_stopped_says_more_than_how_it_ended() {
     for exit in [Exit::Stopped, Exit::Code { code: 143 }, Exit::Signal { signal: 15 }, Exit::LeaseLost] {
         assert_eq!(verdict(&stopped(StopReason::Timeout), &exit), timed_out, "{exit:?}");
         let back = outcome_of_exit(&stopped(StopReason::Draining), &exit).unwrap_err();
-        assert_eq!((back.lost, back.unprepared), (false, false), "{exit:?}: a stopped server costs no try");
+        assert_eq!(back.cause, Cause::ServerStopped, "{exit:?}: a stopped server costs no try");
         assert!(back.reason.contains("the server was stopped"), "{}", back.reason);
     }
     for why in [StopReason::Timeout, StopReason::Draining] {
@@ -115,7 +120,7 @@ fn tries_that_the_job_did_not_spoil_are_many_but_not_endless() {
     let mut job = running();
     for exit in [Exit::Stopped, Exit::LeaseLost] {
         job.attempts_lost = ATTEMPTS_LOST_MAX - 2;
-        assert_eq!(verdict(&job, &exit), Err((true, false)));
+        assert_eq!(verdict(&job, &exit), Err(Cause::NodeLost));
         job.attempts_lost = ATTEMPTS_LOST_MAX - 1;
         let failure = failure(&job, &exit);
         assert_eq!((failure.class, &*failure.code), (Class::System, "NodesLost"));
@@ -123,9 +128,12 @@ fn tries_that_the_job_did_not_spoil_are_many_but_not_endless() {
     }
     let exit = prepare_failed(Class::System);
     job.attempts_unprepared = ATTEMPTS_UNPREPARED_MAX - 2;
-    assert_eq!(verdict(&job, &exit), Err((false, true)));
+    assert_eq!(verdict(&job, &exit), Err(Cause::Unprepared));
     job.attempts_unprepared = ATTEMPTS_UNPREPARED_MAX - 1;
     assert_eq!(&*failure(&job, &exit).code, "PrepareFailed");
+    let full = failure(&job, &prepare_failed(Class::QuotaCapacity));
+    assert_eq!(full.class, Class::QuotaCapacity);
+    assert!(full.next_step.contains("Make room"), "{}", full.next_step);
 }
 
 #[test]
@@ -141,9 +149,75 @@ fn a_failure_says_what_happened_and_what_to_do() {
         (Exit::Timeout, "limits.timeout of 7 seconds", "limits.timeout"),
         (prepare_failed(Class::InputData), "no", "input"),
         (prepare_failed(Class::Environment), "no", "environment"),
+        (prepare_failed(Class::Identity), "no", "credentials"),
     ] {
         let failure = failure(&running(), &exit);
         assert!(failure.message.contains(message), "{exit:?}: {}", failure.message);
         assert!(failure.next_step.contains(next), "{exit:?}: {}", failure.next_step);
     }
+}
+
+fn asking(retry: Retry) -> Job {
+    Job { retry: Some(retry.into()), ..running() }
+}
+
+#[test]
+fn an_exit_code_that_is_listed_is_tried_again_as_often_as_was_asked() {
+    let retry = Retry { exit_codes: vec![75, 137], max: 2, ..Retry::default() };
+    let mut job = asking(retry);
+    let rank = |exit| Exit::Process { rank: 3, exit: Box::new(exit) };
+    for exit in [
+        Exit::Code { code: 75 },
+        Exit::Code { code: 137 },
+        Exit::Signal { signal: 9 },
+        Exit::OutOfMemory { limit_mb: 5 },
+        rank(Exit::Code { code: 75 }),
+    ] {
+        for failed in 0..2 {
+            job.attempts_failed = failed;
+            let back = outcome_of_exit(&job, &exit).unwrap_err();
+            assert_eq!(back.cause, Cause::ExitCode, "{exit:?}");
+            assert!(back.reason.contains(&format!("tried again: {} of 2", failed + 1)), "{}", back.reason);
+        }
+        job.attempts_failed = 2;
+        let failure = failure(&job, &exit);
+        assert_eq!(failure.class, Class::UserCode, "{exit:?}");
+        assert!(failure.message.contains("It was tried 3 times."), "{}", failure.message);
+    }
+    job.attempts_failed = 0;
+    for exit in [Exit::Code { code: 1 }, Exit::Signal { signal: 11 }, rank(Exit::Code { code: 2 })] {
+        assert!(outcome_of_exit(&job, &exit).is_ok(), "{exit:?} is not listed");
+    }
+    let told = outcome_of_exit(&job, &rank(Exit::Code { code: 75 })).unwrap_err();
+    assert!(told.reason.starts_with("rank 3: The command ended with exit code 75."), "{}", told.reason);
+}
+
+#[test]
+fn a_job_that_is_not_wanted_or_out_of_time_is_not_tried_again() {
+    let retry = Retry { exit_codes: vec![143], max: 9, ..Retry::default() };
+    let exit = Exit::Code { code: 143 };
+    let mut job = Job { retry: Some(retry.into()), ..stopped(StopReason::Timeout) };
+    assert_eq!(outcome_of_exit(&job, &exit).unwrap().status, Status::Canceled);
+    job = Job { state: stopped(StopReason::Draining).state, ..job };
+    assert_eq!(verdict(&job, &exit), Err(Cause::ServerStopped), "and that costs no try");
+    job.cancel = Some(Cancel { at: Millis(1), reason: "not wanted".into() });
+    assert_eq!(outcome_of_exit(&job, &exit).unwrap().status, Status::Canceled);
+}
+
+#[test]
+fn lost_and_preempted_attempts_count_apart() {
+    let mut job = asking(Retry { node_lost: Some(0), preempted: Some(2), ..Retry::default() });
+    let lost = again(&job, Cause::NodeLost, "it went".into()).unwrap().failure.unwrap();
+    assert_eq!((lost.class, &*lost.code), (Class::System, "NodesLost"));
+    assert!(lost.message.starts_with("1 attempt was lost"), "{}", lost.message);
+    assert_eq!(again(&job, Cause::Preempted, "taken".into()).unwrap_err().cause, Cause::Preempted);
+    job.attempts_preempted = 2;
+    let taken = again(&job, Cause::Preempted, "taken".into()).unwrap().failure.unwrap();
+    assert_eq!((taken.class, &*taken.code), (Class::Preempted, "Preempted"));
+    assert!(taken.message.starts_with("3 attempts were preempted; the last: taken"), "{}", taken.message);
+    let mut job = running();
+    job.attempts_preempted = ATTEMPTS_PREEMPTED_MAX - 2;
+    assert!(again(&job, Cause::Preempted, "taken".into()).is_err());
+    job.attempts_preempted = ATTEMPTS_PREEMPTED_MAX - 1;
+    assert!(again(&job, Cause::Preempted, "taken".into()).is_ok());
 }

@@ -489,7 +489,7 @@ fn all_problems_of_a_family_are_told_at_once_and_nothing_is_kept() {
     world.submit("taken");
     let mut pipeline = pipeline("p", true, &[("good", &[]), ("TAKEN", &[]), ("good", &[]), ("-bad", &[])]);
     for (name, at) in [("away", 0), ("gone", 1)] {
-        let NewMemberKind::Job { priority, need, nodes, timeout_ms, work, reused, .. } = step() else {
+        let NewMemberKind::Job { priority, need, nodes, timeout_ms, retry, work, reused, .. } = step() else {
             return;
         };
         let what = NewMemberKind::Job {
@@ -498,6 +498,7 @@ fn all_problems_of_a_family_are_told_at_once_and_nothing_is_kept() {
             need,
             nodes: nodes + at * 9,
             timeout_ms,
+            retry,
             work,
             reused,
         };

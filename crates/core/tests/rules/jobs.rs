@@ -38,6 +38,7 @@ fn a_job_is_taken_as_it_was_asked_for() {
         after: Vec::new(),
         work: None,
         timeout_ms: Some(7_000),
+        retry: None,
         document: DOCUMENT,
         meta: OTHER_DOCUMENT,
     };

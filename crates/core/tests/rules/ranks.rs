@@ -4,7 +4,7 @@ use neap_core::cluster::Cut;
 use neap_core::command::{AttemptNews, PutCluster, Report, SubmitJob};
 use neap_core::effects::{self, Effect};
 use neap_core::event::JobRequeued;
-use neap_core::job::{Exit, JobState, Phase, Status, StopReason};
+use neap_core::job::{Cause, Exit, JobState, Phase, Retry, Status, StopReason};
 use neap_core::limits::ATTEMPTS_LOST_MAX;
 use neap_core::node::NodeState;
 use neap_core::{AttemptId, Code, Command, Event, JobId, NodeId, explain};
@@ -272,7 +272,10 @@ fn when_one_node_is_lost_the_others_are_stopped_and_the_job_goes_back_once() {
     let events = world.rank_ends(id, 1, Exit::Success);
     let back = requeued(&events);
     assert_eq!(back.len(), 1);
-    assert_eq!((back[0].attempt, back[0].lost, &*back[0].reason), (1, true, "rank 2 (node n-3): it went"));
+    assert_eq!(
+        (back[0].attempt, back[0].cause, &*back[0].reason),
+        (1, Cause::NodeLost, "rank 2 (node n-3): it went")
+    );
     assert_eq!(world.job(id).attempts_lost, 1);
     world.ready(4);
     assert_eq!(world.attempt(id).number, 2);
@@ -316,6 +319,29 @@ fn a_rank_that_could_not_be_prepared_by_fault_of_the_system_sends_all_back() {
     let events = world.rank_ends(id, 2, Exit::Stopped);
     assert_eq!(requeued(&events).len(), 1);
     assert_eq!((world.job(id).attempts_unprepared, world.job(id).attempts_lost), (1, 0));
+}
+
+#[test]
+fn a_rank_whose_exit_code_is_worth_another_try_sends_all_back() {
+    let mut world = World::with_cluster(0, 3);
+    let retry = Retry { exit_codes: vec![75], max: 1, ..Retry::default() };
+    let id = world.submit_job(SubmitJob { retry: Some(retry.into()), ..gang("gang", 2) });
+    for node in 1..=2 {
+        world.ready(node);
+    }
+    for _ in 0..2 {
+        assert!(requeued(&world.rank_ends(id, 1, Exit::Code { code: 75 })).is_empty(), "rank 0 still runs");
+        let events = world.rank_ends(id, 0, Exit::Stopped);
+        let causes: Vec<Cause> = requeued(&events).iter().map(|back| back.cause).collect();
+        if !causes.is_empty() {
+            assert_eq!(causes, [Cause::ExitCode]);
+            assert_eq!((world.job(id).attempts_failed, world.attempt(id).number), (1, 2));
+            continue;
+        }
+        assert_eq!(ends(&events), [(id.0, Status::Failed, "UserError".into())]);
+        return;
+    }
+    panic!("it is tried for ever");
 }
 
 // ---- ending it

@@ -5,7 +5,7 @@ use neap_core::event::{
     AttemptFinalizing, AttemptStarted, JobEnded, JobRequeued, NodeCreating, NodeGone, NodeHeard,
     NodePreparing, NodeReady, NodeSilent, NodeUnusable,
 };
-use neap_core::job::{Exit, Outcome, Status};
+use neap_core::job::{Cause, Exit, Outcome, Status};
 use neap_core::limits::{ATTEMPTS_LOST_MAX, BOOT_BACKOFF_MS_MAX, BOOT_BACKOFF_MS_MIN};
 use neap_core::{AttemptId, Code, Command, DocHash, Event, JobId, NodeId, WorkspaceId};
 
@@ -213,7 +213,7 @@ fn a_node_that_goes_takes_a_try_from_its_job_and_the_last_fails_it() {
         assert_eq!(answer[1], NodeGone { id: NodeId(node), reason: reason() }.into());
         if lost < ATTEMPTS_LOST_MAX {
             let back =
-                JobRequeued { id: job, attempt: lost, reason: reason(), lost: true, unprepared: false };
+                JobRequeued { id: job, attempt: lost, reason: reason(), cause: Cause::NodeLost };
             assert_eq!(answer[0], back.into());
         } else {
             let Event::JobEnded(ended) = &answer[0] else { panic!("{answer:?}") };
@@ -229,7 +229,7 @@ fn a_node_that_goes_takes_a_try_from_its_job_and_the_last_fails_it() {
 }
 
 /// How a job ends, or the try it costs, when its node goes after it was told to stop.
-fn after_stop(stop: impl FnOnce(&mut World, JobId)) -> Result<(Status, String), bool> {
+fn after_stop(stop: impl FnOnce(&mut World, JobId)) -> Result<(Status, String), Cause> {
     let mut world = World::with_cluster(0, 1);
     let id = world.state.next.job;
     world.submit_job(neap_core::command::SubmitJob { timeout_ms: Some(7_000), ..job("train") });
@@ -240,14 +240,14 @@ fn after_stop(stop: impl FnOnce(&mut World, JobId)) -> Result<(Status, String), 
         Event::JobEnded(JobEnded { outcome, exit: None, attempt: Some(1), .. }) => {
             Ok((outcome.status, outcome.failure.unwrap().code.to_string()))
         }
-        Event::JobRequeued(back) if !back.unprepared => Err(back.lost),
+        Event::JobRequeued(back) => Err(back.cause),
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
 fn a_node_that_goes_does_not_undo_what_was_wanted_of_its_job() {
-    assert_eq!(after_stop(|_, _| {}), Err(true));
+    assert_eq!(after_stop(|_, _| {}), Err(Cause::NodeLost));
     let canceled = after_stop(|world, job| drop(world.tell(cancel(job))));
     assert_eq!(canceled, Ok((Status::Canceled, "JobCanceled".into())));
     let timed_out =
@@ -257,7 +257,7 @@ fn a_node_that_goes_does_not_undo_what_was_wanted_of_its_job() {
         world.tell(Command::Drain { deadline: world.now.plus(1_000) });
         world.wait(1_000);
     });
-    assert_eq!(drained, Err(false), "a server that is stopped costs no try");
+    assert_eq!(drained, Err(Cause::ServerStopped), "a server that is stopped costs no try");
 }
 
 /// A job with an attempt on node 1.
@@ -284,7 +284,11 @@ fn an_attempt_starts_once_finalizes_and_ends() {
         attempt: 1,
         report: 1,
         run_deadline: None,
-        facts: [("python".into(), "3".into())].into(),
+        facts: [
+            ("provenance.clusterRevision".into(), "1".into()),
+            ("python".into(), "3".into()),
+        ]
+        .into(),
     };
     assert_eq!(world.ask(news(NODE, job, 1, 1, started())), Ok(vec![start.into()]));
     world.start(job);
@@ -296,7 +300,7 @@ fn an_attempt_starts_once_finalizes_and_ends() {
     let end = AttemptNews::Ended { exit: Exit::Success };
     assert_eq!(world.ask(news(NODE, job, 1, 2, end)), Ok(vec![ended.into()]));
     let reason = "its node lost contact with the server".into();
-    let back = JobRequeued { id: job, attempt: 1, reason, lost: true, unprepared: false };
+    let back = JobRequeued { id: job, attempt: 1, reason, cause: Cause::NodeLost };
     let end = AttemptNews::Ended { exit: Exit::LeaseLost };
     assert_eq!(world.ask(news(NODE, job, 1, 2, end)), Ok(vec![back.into()]));
 }

@@ -276,6 +276,7 @@ pub fn job(name: &str) -> SubmitJob {
         nodes: 1,
         family: None,
         timeout_ms: None,
+        retry: None,
         document: DOCUMENT,
         meta: OTHER_DOCUMENT,
         problems: vec![],
@@ -328,6 +329,7 @@ pub fn step() -> NewMemberKind {
         need: Need::Whole,
         nodes: 1,
         timeout_ms: None,
+        retry: None,
         work: None,
         reused: false,
     }

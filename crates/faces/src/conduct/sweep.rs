@@ -35,7 +35,7 @@ pub(super) async fn drive(
         Ok(sweep) => sweep,
         Err(problems) => {
             let said: Vec<String> = problems.iter().map(|p| format!("{}: {}", p.at, p.says)).collect();
-            return close(app, family, failed(&said.join("; "))).await;
+            return close(app, family, failed(Class::UserCode, &said.join("; "))).await;
         }
     };
     let rows = story::members(app, &row)?;
@@ -70,7 +70,7 @@ pub(super) async fn drive(
             ) {
                 return Err(refusal);
             }
-            return close(app, family, failed(&format!("Trial {number} was refused: {refusal}"))).await;
+            return close(app, family, failed(Class::UserCode, &format!("Trial {number} was refused: {refusal}"))).await;
         }
     }
     match done {
@@ -141,7 +141,7 @@ async fn end(
     }
     let outcome = match verdict.outcome {
         neap_sweep::Outcome::Completed => Outcome::completed(),
-        neap_sweep::Outcome::Failed => failed(&verdict.why),
+        neap_sweep::Outcome::Failed => failed(class_of(rows), &verdict.why),
         neap_sweep::Outcome::Canceled => Outcome::canceled(
             Class::UserCode,
             "SweepCanceled",
@@ -194,9 +194,15 @@ async fn close(app: &App, family: &Family, outcome: Outcome) -> Result<(), Refus
     }
 }
 
-fn failed(why: &str) -> Outcome {
+/// Whose matter it is that no trial completed: that of the first that failed.
+fn class_of(rows: &[JobRow]) -> Class {
+    let failed = rows.iter().filter(|row| row.status == Status::Failed);
+    failed.filter_map(|row| row.failure.as_ref()).map(|failure| failure.class).next().unwrap_or(Class::UserCode)
+}
+
+fn failed(class: Class, why: &str) -> Outcome {
     Outcome::failed(
-        Class::UserCode,
+        class,
         "SweepFailed",
         sentence(why),
         "Look at the trials: 'neap job list --parent-job-name' and 'neap job stream' with a trial's name.",

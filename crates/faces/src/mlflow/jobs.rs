@@ -100,8 +100,29 @@ fn run_of(app: &App, workspace: &Workspace, row: &JobRow) -> Result<NewRun, Faul
         started: row.started.unwrap_or(row.created),
         ended: row.ended,
         job: Some(row.id),
-        tags: std::collections::BTreeMap::new(),
+        tags: parent_of(app, row)?
+            .map(|parent| ("mlflow.parentRunId".to_owned(), parent.name))
+            .into_iter()
+            .collect(),
     })
+}
+
+/// The pipeline, sweep or other job that it is part of.
+fn parent_of(app: &App, row: &JobRow) -> Result<Option<JobRow>, Fault> {
+    match row.family {
+        Some(family) => Ok(app.control.reader().job_by_id(family).map_err(unreadable)?),
+        None => Ok(None),
+    }
+}
+
+fn root_of(app: &App, row: &JobRow) -> Result<String, Fault> {
+    let mut root = row.name.clone();
+    let mut parent = parent_of(app, row)?;
+    while let Some(found) = parent {
+        parent = parent_of(app, &found)?;
+        root = found.name;
+    }
+    Ok(root)
 }
 
 const fn status_of(status: Status) -> RunStatus {
@@ -136,7 +157,7 @@ pub(super) fn with_job(app: &App, mut run: Run) -> Result<Run, Fault> {
         ("mlflow.user", row.owner.clone()),
         ("mlflow.source.type", "JOB".to_owned()),
         ("mlflow.source.name", row.name.clone()),
-        ("mlflow.rootRunId", row.name),
+        ("mlflow.rootRunId", root_of(app, &row)?),
     ];
     let own = own.into_iter().map(|(key, value)| (key.to_owned(), value));
     for (key, value) in meta.tags.into_iter().chain(own) {

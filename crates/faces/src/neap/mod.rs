@@ -8,6 +8,7 @@ mod nodes;
 mod openapi;
 mod quota_requests;
 mod revisions;
+mod provenance;
 mod run_metrics;
 mod shutdown;
 mod status;
@@ -54,6 +55,7 @@ async fn in_workspace(
         ("GET", ["jobs", j, "log"]) => logs::get(app, ask, workspace, j).await,
         ("GET", ["jobs", j, "metrics"]) => run_metrics::get(app, ask, workspace, j).await,
         ("GET", ["jobs", j, "explain"]) => explain::get(app, workspace, j),
+        ("GET", ["jobs", j, "provenance"]) => provenance::get(app, workspace, j),
         _ => Err(errors::no_such_path(ask)),
     }
 }

@@ -51,6 +51,14 @@ pub(crate) fn document(ask: &Ask) -> Value {
         format!("{WORKSPACE}/jobs/{{job}}/explain"),
         json!({"get": operation("Why a job is where it is.", &["job"], &json!({"type": "object", "properties": {"job": text, "status": text, "reasons": {"type": "array", "items": text}}}))}),
     );
+    paths.insert(
+        format!("{WORKSPACE}/jobs/{{job}}/provenance"),
+        json!({"get": operation("What a job was made of and ran on, as it was then.", &["job"], &json!({"type": "object", "properties": {
+            "job": text, "status": text, "owner": text, "attempt": number, "times": {"type": "object"}, "component": {"type": ["string", "null"]},
+            "code": {"type": ["object", "null"]}, "environment": {"type": "object"}, "inputs": {"type": "object"}, "outputs": {"type": "object"},
+            "cluster": {"type": "object"}, "nodes": {"type": "array", "items": text}, "versions": {"type": "object"},
+            "members": {"type": "array", "items": text}}}))}),
+    );
     let point = json!({"value": {"type": ["number", "string"]}, "step": number, "timestamp": number});
     paths.insert(
         format!("{WORKSPACE}/jobs/{{job}}/metrics"),

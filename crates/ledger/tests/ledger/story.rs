@@ -105,6 +105,7 @@ impl Story {
             after: Vec::new(),
             work: None,
             timeout_ms: None,
+            retry: None,
             document,
             meta,
         });
@@ -181,8 +182,7 @@ impl Story {
                         id,
                         attempt,
                         reason: "node lost".into(),
-                        lost: true,
-                        unprepared: false,
+                        cause: neap_core::job::Cause::NodeLost,
                     });
                 }
             }

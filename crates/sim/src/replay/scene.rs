@@ -105,6 +105,7 @@ pub(crate) fn submit(task: &Task, number: usize) -> Command {
         nodes: 1,
         family: None,
         timeout_ms: None,
+        retry: None,
         document: DOCUMENT,
         meta: DOCUMENT,
         problems: Vec::new(),

@@ -109,7 +109,26 @@ async fn again(
         return Err(Failure::usage(format!("{job} is a step of a pipeline"))
             .hint("submit the pipeline again, or its step as a job of its own"));
     }
-    Specification::of_value(entity::definition(&resource), flags, set)
+    let mut definition = entity::definition(&resource);
+    pin(&mut definition, &super::provenance(session, job).await?);
+    Specification::of_value(definition, flags, set)
+}
+
+/// Puts the versions in place that labels such as `@latest` stood for when the job was submitted.
+fn pin(definition: &mut Value, provenance: &Value) {
+    let mut put = |at: &str, source: &str| {
+        let Some(source) = provenance.pointer(source).and_then(Value::as_str) else { return };
+        if let Some(named) = definition.pointer_mut(at)
+            && named.as_str().is_some_and(|text| text.starts_with("azureml:") && text.contains('@'))
+        {
+            *named = source.into();
+        }
+    };
+    put("/environment", "/environment/source");
+    put("/code", "/code/source");
+    for name in provenance.get("inputs").and_then(Value::as_object).into_iter().flat_map(|inputs| inputs.keys()) {
+        put(&format!("/inputs/{name}/path"), &format!("/inputs/{name}/source"));
+    }
 }
 
 async fn submit(
@@ -182,6 +201,17 @@ mod tests {
             tried += 1;
         }
         assert!(tried > 8, "{tried} files");
+    }
+
+    #[test]
+    fn what_was_latest_then_is_named_by_its_version() {
+        let mut definition = json!({"environment": "azureml:e@latest", "code": "azureml:c:1",
+            "inputs": {"d": {"path": "azureml:d@latest"}, "f": {"path": "azureml:f:2"}, "n": "3"}});
+        let provenance = json!({"environment": {"source": "azureml:e:7"}, "code": {"source": "azureml:c:1"},
+            "inputs": {"d": {"source": "azureml:d:4"}, "f": {"source": "azureml:f:2"}, "n": {"value": "3"}}});
+        super::pin(&mut definition, &provenance);
+        assert_eq!(definition, json!({"environment": "azureml:e:7", "code": "azureml:c:1",
+            "inputs": {"d": {"path": "azureml:d:4"}, "f": {"path": "azureml:f:2"}, "n": "3"}}));
     }
 
     /// The order of keys does not matter.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Examples:\n  neap job download -n run-7\n  neap job download -n run-7 --all -p results\n  \
                   neap job download -n run-7 --output-name model"
@@ -30,15 +30,45 @@ pub struct DownloadArgs {
     download_path: PathBuf,
 }
 
+/// Where the artifacts of a job go, below the chosen folder; those of a sweep beside its best trial's.
+const ARTIFACTS: &str = "artifacts";
+const SWEEP_ARTIFACTS: &str = "hd-artifacts";
+
 pub async fn run(args: &DownloadArgs, session: &Session) -> Outcome<()> {
     let job = super::get(session, &args.name).await?;
+    let is_sweep = job.pointer("/properties/jobType").and_then(Value::as_str) == Some("Sweep");
+    let best = job.pointer("/properties/properties/best_child_run_id").and_then(Value::as_str);
+    let mut files = 0;
+    match best.filter(|_| is_sweep) {
+        Some(best) => {
+            session.terminal.note(&format!("the best trial is {best}"));
+            let trial = super::get(session, best).await?;
+            files += fetch(best, &trial, args, ARTIFACTS, session).await?;
+            if args.output_name.is_none() {
+                let own = DownloadArgs { all: false, ..args.clone() };
+                files += fetch(&args.name, &job, &own, SWEEP_ARTIFACTS, session).await?;
+            }
+        }
+        None => files += fetch(&args.name, &job, args, ARTIFACTS, session).await?,
+    }
+    session.terminal.note(&format!("{files} files downloaded to {}", args.download_path.display()));
+    Ok(())
+}
+
+/// Downloads what is asked for of one job; gives how many files that were.
+async fn fetch(
+    name: &str,
+    job: &Value,
+    args: &DownloadArgs,
+    artifacts: &str,
+    session: &Session,
+) -> Outcome<usize> {
     let status = job.pointer("/properties/status").and_then(Value::as_str).unwrap_or_default();
     if !is_final(status) {
         return Err(Failure::failed(format!(
-            "job {} is {status}; its files can be downloaded when it has ended",
-            args.name
+            "job {name} is {status}; its files can be downloaded when it has ended"
         ))
-        .hint(format!("wait for it with: neap job stream -n {}", args.name)));
+        .hint(format!("wait for it with: neap job stream -n {name}")));
     }
     let outputs = job.pointer("/properties/outputs").and_then(Value::as_object);
     let declared: Vec<&str> = outputs
@@ -48,11 +78,11 @@ pub async fn run(args: &DownloadArgs, session: &Session) -> Outcome<()> {
         .filter(|name| *name != "default")
         .collect();
     let chosen = match &args.output_name {
-        Some(name) => {
-            if !declared.contains(&name.as_str()) {
+        Some(output) => {
+            if !declared.contains(&output.as_str()) {
                 let failure =
-                    Failure::new(Exit::NotFound, format!("job {} has no output named {name}", args.name));
-                return Err(match neap_spec::nearest(name, declared.iter().copied()) {
+                    Failure::new(Exit::NotFound, format!("job {name} has no output named {output}"));
+                return Err(match neap_spec::nearest(output, declared.iter().copied()) {
                     Some(near) => failure.hint(format!("did you mean {near}?")),
                     None if declared.is_empty() => {
                         failure.hint("it declared none; leave --output-name out for its artifacts")
@@ -60,7 +90,7 @@ pub async fn run(args: &DownloadArgs, session: &Session) -> Outcome<()> {
                     None => failure.hint(format!("its outputs: {}", declared.join(", "))),
                 });
             }
-            vec![name.as_str()]
+            vec![output.as_str()]
         }
         None if args.all => declared,
         None => Vec::new(),
@@ -68,21 +98,20 @@ pub async fn run(args: &DownloadArgs, session: &Session) -> Outcome<()> {
     let mut files = 0;
     if args.output_name.is_none() {
         let store = Datastore::open(ARTIFACT_STORE, session).await?;
-        let prefix = format!("ExperimentRun/dcid.{}/", args.name);
-        files += store.download(&prefix, &args.download_path.join("artifacts"), session).await?;
+        let prefix = format!("ExperimentRun/dcid.{name}/");
+        files += store.download(&prefix, &args.download_path.join(artifacts), session).await?;
     }
     let places = if chosen.is_empty() { BTreeMap::new() } else { places(&args.name, session).await? };
     for output in chosen {
         let asked = outputs.and_then(|outputs| outputs.get(output)?.get("uri")?.as_str());
         let place = places.get(output).map(String::as_str).or(asked);
         let (store, prefix) = place
-            .and_then(|uri| place_in_store(uri, &args.name, output))
-            .unwrap_or_else(|| (BLOB_STORE.to_owned(), format!("azureml/{}/{output}/", args.name)));
+            .and_then(|uri| place_in_store(uri, name, output))
+            .unwrap_or_else(|| (BLOB_STORE.to_owned(), format!("azureml/{name}/{output}/")));
         let target = args.download_path.join("named-outputs").join(safe_name(output)?);
         files += Datastore::open(&store, session).await?.download(&prefix, &target, session).await?;
     }
-    session.terminal.note(&format!("{files} files downloaded to {}", args.download_path.display()));
-    Ok(())
+    Ok(files)
 }
 
 /// Where the outputs of a job lie, asked as the Azure clients ask it: what a pipeline's steps make for it, and what an

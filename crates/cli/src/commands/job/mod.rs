@@ -46,7 +46,8 @@ pub enum JobCommand {
     Cancel(NameArgs),
     /// Download the logs and outputs of a job
     ///
-    /// Logs and default artifacts go to DIR/artifacts, named outputs to DIR/named-outputs/NAME.
+    /// Logs and default artifacts go to DIR/artifacts, named outputs to DIR/named-outputs/NAME. Of a sweep, the best
+    /// trial is downloaded, and the sweep's own artifacts to DIR/hd-artifacts.
     Download(download::DownloadArgs),
     /// Change the tags, description or display name of a job
     Update(edit::UpdateArgs),
@@ -76,11 +77,15 @@ pub struct NameArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  neap job show -n brisk_tide_4k2m9x7qpz\n  \
-                        neap job show -n brisk_tide_4k2m9x7qpz --query \"{status: status, why: queue_reason}\"")]
+                        neap job show -n brisk_tide_4k2m9x7qpz --query \"{status: status, why: queue_reason}\"\n  \
+                        neap job show -n brisk_tide_4k2m9x7qpz --provenance")]
 pub struct ShowArgs {
     /// Name of the job
     #[arg(long, short = 'n')]
     name: String,
+    /// What it was made of and ran on: code, environment, inputs, nodes, versions, times
+    #[arg(long)]
+    provenance: bool,
     #[arg(long, short = 'e', hide = true)]
     web: bool,
 }
@@ -140,6 +145,10 @@ async fn run_connected(command: &JobCommand, session: &Session) -> Outcome<ExitC
     match command {
         JobCommand::Show(args) => {
             refuse_web(args.web)?;
+            if args.provenance {
+                session.print(&provenance(session, &args.name).await?, COLUMNS)?;
+                return Ok(ExitCode::SUCCESS);
+            }
             metrics::show(session, &get(session, &args.name).await?, COLUMNS).await?;
         }
         JobCommand::Metrics(args) => metrics::run(args, session).await?,
@@ -183,6 +192,11 @@ async fn get(session: &Session, name: &str) -> Outcome<Value> {
         resource["properties"] = entity::properties_of_run(&run);
     }
     Ok(resource)
+}
+
+/// What a job was made of and ran on, as it was then.
+async fn provenance(session: &Session, name: &str) -> Outcome<Value> {
+    session.client.get(&session.own_path(&format!("jobs/{}/provenance", segment(name)))).await
 }
 
 fn path(session: &Session, name: &str) -> String {

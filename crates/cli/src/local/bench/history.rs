@@ -214,6 +214,7 @@ impl Past {
             after: Vec::new(),
             work: None,
             timeout_ms: None,
+            retry: None,
             document: keep(&self.document)?,
             meta: keep(&self.meta)?,
         }

@@ -94,14 +94,24 @@ fn facts(
     tell("endedOn", row.ended.map(neap_core::Millis::rfc3339));
     tell("failureClass", row.failure.as_ref().map(|f| f.class.word().into()));
     tell("nextStep", row.failure.as_ref().map(|f| f.next_step.to_string()));
-    for (key, value) in &row.facts {
+    // The rest is asked for by itself: `neap job show --provenance`.
+    for (key, value) in row.facts.iter().filter(|(key, _)| !key.starts_with(neap_core::job::PROVENANCE)) {
         tell(key.strip_prefix("neap.").unwrap_or(key), Some(value.clone()));
     }
     properties
 }
 
 fn error_of(row: &JobRow) -> Option<Value> {
-    row.failure.as_ref().map(|f| json!({"code": f.code, "message": f.message}))
+    row.failure.as_ref().map(|f| {
+        json!({
+            "code": f.code,
+            "message": f.message,
+            "details": [
+                {"code": "FailureClass", "message": f.class.word()},
+                {"code": "NextStep", "message": f.next_step},
+            ],
+        })
+    })
 }
 
 /// The long form of an output's place, and its type.

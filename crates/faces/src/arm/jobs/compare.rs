@@ -12,7 +12,6 @@ const NOT_DEFINITION: &[&str] = &[
     "status",
     "error",
     "parameters",
-    "componentId",
 ];
 
 /// The part of a request's `properties` that defines the job: kept, echoed by GET, compared by PUT.
@@ -22,6 +21,10 @@ pub(super) fn definition(properties: &Map<String, Value>) -> Value {
         .filter(|(key, value)| !NOT_DEFINITION.contains(&key.as_str()) && !value.is_null())
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
+    // A pipeline is shown by the steps that its component has.
+    if kept.get("jobType").and_then(Value::as_str).is_some_and(|kind| kind.eq_ignore_ascii_case("pipeline")) {
+        kept.remove("componentId");
+    }
     if let Some(Value::Object(services)) = kept.get_mut("services") {
         services.retain(|name, _| name != "Studio" && name != "Tracking");
         if services.is_empty() {
@@ -65,7 +68,7 @@ fn plain(value: &Value) -> Value {
             continue;
         }
         let value = match (key.as_str(), value) {
-            ("computeId" | "codeId" | "environmentId" | "jobType", Value::String(id)) => {
+            ("computeId" | "codeId" | "componentId" | "environmentId" | "jobType", Value::String(id)) => {
                 Value::String(id.to_lowercase())
             }
             (_, value) => value,

@@ -112,14 +112,26 @@ pub(super) fn isolation(asked: Option<&Value>, place: &str, problems: &mut Vec<P
     }
 }
 
-/// A job that must run in a container and certainly cannot is refused.
+/// What keeps an environment from being made on the host, where it is certain that it will be.
+fn on_host(environment: &EnvironmentDocument, rules: &EnvironmentRules) -> Option<Problem> {
+    let packages = match environment {
+        EnvironmentDocument::Packages { packages } => packages,
+        EnvironmentDocument::Image { packages: Some(packages), .. } if rules.engine_missing().is_some() => packages,
+        EnvironmentDocument::Nothing | EnvironmentDocument::Image { .. } | EnvironmentDocument::Build { .. } => {
+            return None;
+        }
+    };
+    rules.packages_refused(packages).map(|why| bad(why, "properties.environmentId"))
+}
+
+/// A job that must run in a container and certainly cannot is refused; so is one whose packages cannot be had.
 pub(super) fn check(
     container: &ContainerDocument,
     environment: &EnvironmentDocument,
     rules: &EnvironmentRules,
 ) -> Vec<Problem> {
     if !container.required {
-        return Vec::new();
+        return on_host(environment, rules).into_iter().collect();
     }
     let mut problems = Vec::new();
     let mut refuse = |why: String, place: &str| {
@@ -181,5 +193,25 @@ mod tests {
         assert_eq!(check(&required, &EnvironmentDocument::Nothing, &none).len(), 2);
         assert_eq!(check(&required, &image, &none).len(), 1);
         assert_eq!(check(&required, &image, &here), []);
+    }
+
+    #[test]
+    fn packages_that_cannot_be_had_are_named() {
+        let plain = ContainerDocument::default();
+        let packages = "name: x\ndependencies:\n- no-such-package=1\n- numpy\n- gone-too\n";
+        let host = EnvironmentDocument::Packages { packages: packages.into() };
+        let image = EnvironmentDocument::Image { image: "i".into(), packages: Some(packages.into()) };
+        let none = EnvironmentRules::default();
+        let engine = EnvironmentRules { engine_sockets: vec!["/".into()], ..EnvironmentRules::default() };
+        let conda = EnvironmentRules { conda_programs: vec!["/".into()], ..EnvironmentRules::default() };
+        for (environment, rules, refused) in
+            [(&host, &none, true), (&host, &engine, true), (&host, &conda, false), (&image, &none, true), (&image, &engine, false)]
+        {
+            let found = check(&plain, environment, rules);
+            assert_eq!(found.len(), usize::from(refused), "{environment:?}");
+            if refused {
+                assert!(found[0].message.contains("no-such-package=1, gone-too"), "{}", found[0].message);
+            }
+        }
     }
 }

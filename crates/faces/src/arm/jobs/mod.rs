@@ -5,6 +5,7 @@ mod compare;
 mod container;
 mod data;
 mod distribution;
+mod instance;
 mod list;
 mod lookup;
 mod need;
@@ -15,7 +16,9 @@ mod prepare;
 mod presence;
 mod read;
 mod references;
+mod retry;
 mod serverless;
+mod sources;
 mod sweep;
 mod write;
 

@@ -1,26 +1,30 @@
 //! How much of a node a job takes: the whole, unless `resources.properties.neap` says less.
 
+use std::borrow::Cow;
+
 use neap_core::job::Need;
 use neap_core::{Capacity, Problem};
 use serde_json::Value;
 
 use crate::arm::errors::bad;
 
+/// An object that came as JSON text, as the object; anything else as it is.
+pub(super) fn plain(value: &Value) -> Cow<'_, Value> {
+    match value.as_str().map(serde_json::from_str::<Value>) {
+        Some(Ok(object @ Value::Object(_))) => Cow::Owned(object),
+        _ => Cow::Borrowed(value),
+    }
+}
+
 /// Reads `{cpus, memory_gb, gpus}`; numbers may come as text, and the object itself as JSON text.
 pub(super) fn read(value: &Value, place: &str, problems: &mut Vec<Problem>) -> Need {
-    let parsed;
-    let object = match value {
+    let parsed = plain(value);
+    let object = match &*parsed {
         Value::Object(map) => map,
-        Value::String(text) => match serde_json::from_str::<Value>(text) {
-            Ok(Value::Object(map)) => {
-                parsed = map;
-                &parsed
-            }
-            _ => {
-                problems.push(bad(format!("'{place}' is text that is not a JSON object."), place));
-                return Need::Whole;
-            }
-        },
+        Value::String(_) => {
+            problems.push(bad(format!("'{place}' is text that is not a JSON object."), place));
+            return Need::Whole;
+        }
         _ => {
             problems.push(bad(
                 format!("'{place}' must be an object such as {{\"cpus\": 2, \"memory_gb\": 4}}."),
@@ -62,9 +66,9 @@ pub(super) fn read(value: &Value, place: &str, problems: &mut Vec<Problem>) -> N
                     states_something = true;
                 }
             }
-            "isolation" => {}
+            "isolation" | "retry" => {}
             _ => problems.push(bad(
-                format!("'{target}' is not known: cpus, memory_gb and gpus can be stated."),
+                format!("'{target}' is not known: cpus, memory_gb, gpus, isolation and retry can be stated."),
                 &target,
             )),
         }

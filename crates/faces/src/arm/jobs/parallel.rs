@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use super::references::{LedgerShelf, Shelf};
 use super::serverless::{self, Serverless};
 use super::write::read_meta;
-use super::{compare, read};
+use super::{compare, read, sources};
 use crate::app::{self, App};
 use crate::arm::errors::bad;
 use crate::limits;
@@ -89,12 +89,14 @@ pub(super) fn read_parallel(
         problems.push(Problem::new(Code::ComputeNotFound, message).at("properties.computeId"));
     }
     let mut inputs = read.document.inputs;
-    // It is put there with the first worker.
     inputs.remove(DRIVER_INPUT);
+    let mut sources = read.document.sources;
+    sources.inputs.remove(DRIVER_INPUT);
     Ok(JobDocument {
         experiment: read.document.experiment,
         inputs,
         outputs: read.document.outputs,
+        sources,
         asked: compare::definition(asked.as_object().unwrap_or(&empty)),
         ..JobDocument::default()
     })
@@ -239,7 +241,8 @@ pub(crate) async fn submit_worker(
     };
     workspace_files::put_if_absent(app, driver, neap_parallel::DRIVER.as_bytes()).await?;
     let name = format!("{}_worker_{number}", family.name);
-    let body = worker_body(asked, settings, Some(number));
+    let mut body = worker_body(asked, settings, Some(number));
+    sources::pin(&mut body, &app.document::<JobDocument>(&family.document)?.sources);
     let mut read = read::read(&name, &body, workspace, &LedgerShelf { app, workspace })?;
     read.document.preamble.extend(settings.notes.iter().cloned());
     let (meta, _) = read_meta(&body, JobMeta::default(), &mut read.problems);
@@ -258,6 +261,7 @@ pub(crate) async fn submit_worker(
         nodes: read.nodes,
         family: Some(family.id),
         timeout_ms: read.timeout_ms,
+        retry: read.retry,
         document: document.hash,
         meta: meta.hash,
         problems: read.problems,

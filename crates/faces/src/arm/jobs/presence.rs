@@ -1,5 +1,5 @@
-//! Whether the inputs of a job are there, as far as that can be known without asking another machine: in the server's
-//! own store and on its disk. The rest is found out when an attempt fetches it.
+//! Whether the code and the inputs of a job are there, as far as that can be known without asking another machine: in
+//! the server's own store and on its disk. The rest is found out when an attempt fetches it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,7 +41,8 @@ pub(super) fn missing_among(
     look(&app.store, &near_inputs(document, made)).map_err(crate::workspace_files::storage)
 }
 
-type Near = (String, Shape, BlobPath);
+/// The name of an input, or nothing for the code; what it should be, and where.
+type Near = (Option<String>, Shape, BlobPath);
 
 fn near_inputs(document: &JobDocument, made: &[BlobPath]) -> Vec<Near> {
     let will_be = |at: &BlobPath| {
@@ -61,15 +62,23 @@ fn near_inputs(document: &JobDocument, made: &[BlobPath]) -> Vec<Near> {
         };
         let at = input.at()?;
         let is_near = !foreign::is_foreign(&at.container) || at.container == foreign::FILE;
-        (is_near && !will_be(at)).then(|| (name.clone(), shape, at.clone()))
+        (is_near && !will_be(at)).then(|| (Some(name.clone()), shape, at.clone()))
     };
-    document.inputs.iter().filter_map(look_at).collect()
+    let code = document.code.iter().map(|at| (None, Shape::Folder, at.clone()));
+    code.chain(document.inputs.iter().filter_map(look_at)).collect()
 }
 
 fn look(store: &Store, inputs: &[Near]) -> neap_storage::Result<Vec<Problem>> {
     let problem = |(name, shape, at): &Near| {
         let there = if at.container == foreign::FILE { on_disk(at) } else { in_store(store, at)? };
-        Ok(told(name, *shape, at, there))
+        Ok(match name {
+            Some(name) => told(name, *shape, at, there),
+            None if there.folder => None,
+            None => Some(bad(
+                format!("There is nothing at '{}', where the job's code should be; upload it first.", at.path),
+                "properties.codeId",
+            )),
+        })
     };
     inputs.iter().filter_map(|input| problem(input).transpose()).collect()
 }
@@ -152,7 +161,7 @@ mod tests {
             ..JobDocument::default()
         };
         let names = |made: &[BlobPath]| {
-            near_inputs(&document, made).into_iter().map(|(name, ..)| name).collect::<Vec<_>>()
+            near_inputs(&document, made).into_iter().filter_map(|(name, ..)| name).collect::<Vec<_>>()
         };
         assert_eq!(names(&[at("p/o/")]), ["beside"]);
         assert_eq!(names(&[]), ["beside", "inside", "made"]);

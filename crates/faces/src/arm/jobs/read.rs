@@ -1,15 +1,17 @@
 //! From a job's PUT body to its definition, with every problem at once. What is taken but has no effect is said in
 //! the log's first lines, never dropped in silence.
 
+use std::sync::Arc;
+
 use neap_core::documents::{ContainerDocument, JobDocument};
-use neap_core::job::Need;
+use neap_core::job::{Need, Retry};
 use neap_core::state::Workspace;
 use neap_core::{Code, Problem, Refusal};
 use serde_json::{Map, Value};
 
 use super::references::{self, Shelf};
 use super::serverless::{self, Serverless};
-use super::{compare, container, distribution, need, ports};
+use super::{compare, container, distribution, instance, need, ports, retry, sources};
 use crate::arm::errors::bad;
 use crate::arm::paths;
 use crate::durations;
@@ -58,6 +60,7 @@ pub(super) struct AskedJob {
     pub need: Need,
     pub nodes: u32,
     pub timeout_ms: Option<u64>,
+    pub retry: Option<Arc<Retry>>,
     pub document: JobDocument,
     pub problems: Vec<Problem>,
 }
@@ -70,6 +73,7 @@ pub(super) fn read(
     shelf: &dyn Shelf,
 ) -> Result<AskedJob, Refusal> {
     let mut problems = Vec::new();
+    let body = &*instance::filled(body, workspace, shelf, &mut problems)?;
     let top = Fields::of(Some(body), "", &mut problems);
     let fields = top.object("properties", &mut problems);
     if let Some(refusal) = other_type(&fields, &mut problems) {
@@ -104,7 +108,7 @@ pub(super) fn read(
     ports::read_outputs(name, &fields, workspace, shelf, &mut document.outputs, &mut problems)?;
     check_bindings(&document, &mut problems);
 
-    let need =
+    let (need, retry) =
         read_resources(&fields, serverless.is_some(), &mut document.container, &mut notes, &mut problems);
     let nodes = distribution::nodes(&fields.object("resources", &mut Vec::new()), &mut problems);
     if let Some(wanted) = &mut serverless {
@@ -116,8 +120,9 @@ pub(super) fn read(
     read_without_effect(&fields, &mut document.container, &mut notes, &mut problems);
     document.container.required |= shelf.containers_only(&cluster)?;
     problems.extend(container::check(&document.container, &document.environment, shelf.environments()));
+    document.sources = sources::read(shelf, workspace, &body["properties"])?;
     document.preamble = notes;
-    Ok(AskedJob { cluster, serverless, priority, need, nodes, timeout_ms, document, problems })
+    Ok(AskedJob { cluster, serverless, priority, need, nodes, timeout_ms, retry, document, problems })
 }
 
 fn other_type(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Option<Refusal> {
@@ -204,7 +209,7 @@ fn read_resources(
     container: &mut ContainerDocument,
     notes: &mut Vec<String>,
     problems: &mut Vec<Problem>,
-) -> Need {
+) -> (Need, Option<Arc<Retry>>) {
     let resources = fields.object("resources", problems);
     *container = container::read(&resources, notes, problems);
     for key in ["instanceType", "maxInstanceCount", "locations"] {
@@ -222,10 +227,12 @@ fn read_resources(
             .at(properties.place("IsLocal")),
         );
     }
-    let Some(asked) = properties.value("neap") else { return Need::Whole };
+    let Some(asked) = properties.value("neap") else { return (Need::Whole, None) };
+    let asked = need::plain(asked);
     container.required =
         container::isolation(asked.get("isolation"), &properties.place("neap.isolation"), problems);
-    need::read(asked, &properties.place("neap"), problems)
+    let retry = retry::read(asked.get("retry"), &properties.place("neap.retry"), problems);
+    (need::read(&asked, &properties.place("neap"), problems), retry.map(Arc::new))
 }
 
 fn read_timeout(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Option<u64> {
@@ -277,6 +284,26 @@ fn read_priority(
     })
 }
 
+/// As whom a job acts. Its own token is always there; of the others it is said what they do not do here.
+fn read_identity(fields: &Fields<'_>, notes: &mut Vec<String>, problems: &mut Vec<Problem>) {
+    let Some(identity) = fields.value("identity").filter(|identity| identity.is_object()) else { return };
+    let kind = ["identityType", "type"].iter().find_map(|key| identity[*key].as_str()).unwrap_or_default();
+    match kind.to_ascii_lowercase().replace('_', "").as_str() {
+        // The token in AZUREML_RUN_TOKEN, which lasts as long as the attempt.
+        "amltoken" => {}
+        "useridentity" | "user" => notes.push(
+            "identity: user_identity: the job does not act as its submitter. It has its own token (AZUREML_RUN_TOKEN) for this server, and data is fetched with the datastores' credentials.".into(),
+        ),
+        "managed" | "managedidentity" => notes.push(
+            "identity: managed: nodes hand out no tokens of a managed identity yet. The job has its own token (AZUREML_RUN_TOKEN) for this server, and data is fetched with the datastores' credentials.".into(),
+        ),
+        _ => problems.push(bad(
+            format!("The identity '{kind}' is not known: user_identity, managed and aml_token are."),
+            "properties.identity",
+        )),
+    }
+}
+
 /// Everything else that a job may carry: refused where it would change the result, said in the log where not.
 fn read_without_effect(
     fields: &Fields<'_>,
@@ -289,12 +316,12 @@ fn read_without_effect(
             problems.push(Problem::new(Code::NotSupported, sentence).at(fields.place(key)));
         }
     };
-    refuse("componentId", "Jobs of a registered component are not supported yet; give the command itself.");
     refuse("parentJobName", "Child jobs are not supported yet.");
-    refuse("secretsConfiguration", "Secrets in jobs are not supported yet.");
-    if let Some(kind) = fields.value("identity").and_then(|identity| identity["identityType"].as_str()) {
-        notes.push(format!("identity '{kind}' is not in force yet: the job gets no token of its own."));
-    }
+    refuse(
+        "secretsConfiguration",
+        "Secrets of a key vault are not supported: there is none here. Give them as environment variables, or data through a datastore with credentials.",
+    );
+    read_identity(fields, notes, problems);
     for (name, service) in fields
         .object("services", problems)
         .entries()

@@ -22,6 +22,9 @@ pub(super) trait Shelf {
     /// `properties` of an asset version; `None` version means the newest that is not archived.
     fn asset(&self, kind: &str, name: &str, version: Option<&str>) -> Result<Option<Value>, Refusal>;
 
+    /// The newest version that is not archived.
+    fn newest(&self, kind: &str, name: &str) -> Result<Option<String>, Refusal>;
+
     /// The definition of a job of this workspace.
     fn job(&self, name: &str) -> Result<Option<JobDocument>, Refusal>;
 
@@ -46,6 +49,20 @@ pub(super) struct LedgerShelf<'a> {
     pub workspace: &'a Workspace,
 }
 
+impl LedgerShelf<'_> {
+    fn newest_row(&self, kind: &str, name: &str) -> Result<Option<(AssetRow, Value)>, Refusal> {
+        let reader = self.app.control.reader();
+        let newest = reader.asset_versions(self.workspace.id, kind, name, limits::PAGE_ROWS_MAX as u32);
+        for row in newest.map_err(unreadable)? {
+            let found = self.app.document::<AssetDocument>(&row.document)?.properties;
+            if found["isArchived"] != true {
+                return Ok(Some((row, found)));
+            }
+        }
+        Ok(None)
+    }
+}
+
 impl Shelf for LedgerShelf<'_> {
     fn asset(&self, kind: &str, name: &str, version: Option<&str>) -> Result<Option<Value>, Refusal> {
         let reader = self.app.control.reader();
@@ -56,14 +73,11 @@ impl Shelf for LedgerShelf<'_> {
             let row = reader.asset(self.workspace.id, kind, name, version).map_err(unreadable)?;
             return row.map(properties).transpose();
         }
-        let newest = reader.asset_versions(self.workspace.id, kind, name, limits::PAGE_ROWS_MAX as u32);
-        for row in newest.map_err(unreadable)? {
-            let found = properties(row)?;
-            if found["isArchived"] != true {
-                return Ok(Some(found));
-            }
-        }
-        Ok(None)
+        Ok(self.newest_row(kind, name)?.map(|(_, properties)| properties))
+    }
+
+    fn newest(&self, kind: &str, name: &str) -> Result<Option<String>, Refusal> {
+        Ok(self.newest_row(kind, name)?.map(|(row, _)| row.version))
     }
 
     fn job(&self, name: &str) -> Result<Option<JobDocument>, Refusal> {
@@ -136,6 +150,25 @@ pub(super) fn registered(
             version.unwrap_or("latest")
         )),
     }
+}
+
+/// A registered thing with the version that its id stands for now, as `azureml:NAME:VERSION`; nothing for what is no
+/// such id, or is not there.
+pub(super) fn pinned(
+    shelf: &dyn Shelf,
+    workspace: &Workspace,
+    id: &str,
+    (kinds, kind): (&str, &str),
+) -> Result<Option<String>, Refusal> {
+    let Some(reference) = paths::reference(id, kinds, workspace).filter(|reference| reference.here) else {
+        return Ok(None);
+    };
+    let version = match reference.version {
+        Version::Exact(version) => Some(version),
+        Version::Label(label) if label == "latest" => shelf.newest(kind, &reference.name)?,
+        Version::Label(_) | Version::Absent => None,
+    };
+    Ok(version.map(|version| format!("azureml:{}:{version}", reference.name)))
 }
 
 pub(super) fn code(

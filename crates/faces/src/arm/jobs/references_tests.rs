@@ -39,6 +39,11 @@ impl Shelf for Fake {
             .map(|(_, properties)| properties.clone()))
     }
 
+    fn newest(&self, kind: &str, name: &str) -> Result<Option<String>, Refusal> {
+        let found = self.assets.keys().rev().find(|(k, n, _)| k == kind && n == name);
+        Ok(found.map(|(_, _, version)| version.clone()))
+    }
+
     fn job(&self, name: &str) -> Result<Option<JobDocument>, Refusal> {
         Ok(self.jobs.get(name).cloned())
     }

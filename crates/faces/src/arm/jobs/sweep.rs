@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::references::{LedgerShelf, Shelf};
 use super::write::read_meta;
-use super::{compare, find, read};
+use super::{compare, find, presence, read};
 use crate::app::{self, App};
 use crate::arm::errors::bad;
 use crate::ask::Ask;
@@ -39,6 +39,7 @@ pub(super) fn prepare(
 ) -> Result<(Command, Vec<Document>), Refusal> {
     let mut problems = Vec::new();
     let document = read_sweep(app, name, body, workspace, &LedgerShelf { app, workspace }, &mut problems)?;
+    problems.extend(presence::missing_among(app, &document, &[])?);
     let (meta, _) = read_meta(body, JobMeta::default(), &mut problems);
     let (document, meta) = (app::document(&document)?, app::document(&meta)?);
     let member = NewMember {
@@ -106,7 +107,15 @@ pub(super) fn read_sweep(
     }
     Ok(JobDocument {
         experiment: read.document.experiment,
+        // What is tried is each trial's own.
+        inputs: read
+            .document
+            .inputs
+            .into_iter()
+            .filter(|(name, _)| !asked["inputs"][name].is_null())
+            .collect(),
         outputs: read.document.outputs,
+        sources: read.document.sources,
         asked: compare::definition(properties),
         ..JobDocument::default()
     })

@@ -11,7 +11,7 @@ use neap_ledger::JobRow;
 use serde_json::{Map, Value};
 
 use super::references::LedgerShelf;
-use super::{Prepared, answer, compare, find, presence, read, serverless};
+use super::{Prepared, answer, compare, find, instance, presence, read, serverless, sources};
 use crate::app::{self, App, unreadable};
 use crate::ask::Ask;
 use crate::fields::{Fields, check_tags};
@@ -104,6 +104,7 @@ pub(super) async fn prepare(
         nodes: asked.nodes,
         family: None,
         timeout_ms: asked.timeout_ms,
+        retry: asked.retry,
         document: document.hash,
         meta: meta.hash,
         problems,
@@ -121,7 +122,8 @@ pub(crate) async fn submit_trial(
     params: &neap_sweep::Params,
 ) -> Result<(), Refusal> {
     let name = format!("{}_{number}", sweep.name);
-    let body = super::sweep::trial_body(asked, number, params);
+    let mut body = super::sweep::trial_body(asked, number, params);
+    sources::pin(&mut body, &app.document::<JobDocument>(&sweep.document)?.sources);
     let mut read = read::read(&name, &body, workspace, &LedgerShelf { app, workspace })?;
     read.document.hyperparameters = Some(Value::Object(params.clone()));
     let (meta, _) = read_meta(&body, JobMeta::default(), &mut read.problems);
@@ -139,6 +141,7 @@ pub(crate) async fn submit_trial(
         nodes: read.nodes,
         family: Some(sweep.id),
         timeout_ms: read.timeout_ms,
+        retry: read.retry,
         document: document.hash,
         meta: meta.hash,
         problems: read.problems,
@@ -165,6 +168,7 @@ async fn update(
     body: &Value,
 ) -> Result<Response, Refusal> {
     let kept: JobDocument = app.document(&row.document)?;
+    let body = &*instance::filled(body, workspace, &LedgerShelf { app, workspace }, &mut Vec::new())?;
     let asked = compare::definition(body.get("properties").and_then(Value::as_object).unwrap_or(&Map::new()));
     let differing = compare::differing_fields(&kept.asked, &asked);
     if !differing.is_empty() {

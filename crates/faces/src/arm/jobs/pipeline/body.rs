@@ -92,6 +92,21 @@ pub(super) fn job(parts: &Parts<'_>) -> Value {
     json!({"properties": out})
 }
 
+/// What a command component by itself says of a job, without its inputs and outputs.
+pub(in crate::arm::jobs) fn of_component(spec: &Value) -> Value {
+    let mut out = command(spec, &Value::Null, &|text| text.to_owned());
+    for (from, to) in [("resources", "resources"), ("identity", "identity"), ("services", "services")] {
+        if !spec[from].is_null() {
+            out.insert(to.into(), camel(&spec[from]));
+        }
+    }
+    if !spec["limits"].is_null() {
+        out.insert("limits".into(), limits(&spec["limits"]));
+    }
+    out.insert("jobType".into(), json!("Command"));
+    json!({"properties": out})
+}
+
 /// What a command is run with: of a step, or of a sweep's trial.
 fn command(spec: &Value, node: &Value, fill: &dyn Fn(&str) -> String) -> Map<String, Value> {
     let mut out = Map::new();

@@ -8,7 +8,7 @@ use super::super::references::{Shelf, registered};
 use crate::arm::errors::bad;
 
 /// The `componentSpec` that a step names, or the problem with the name.
-pub(super) fn find(
+pub(in crate::arm::jobs) fn find(
     shelf: &dyn Shelf,
     workspace: &Workspace,
     id: &str,
@@ -37,7 +37,7 @@ pub(super) fn find(
 }
 
 /// Whether a declared type is a plain value rather than data.
-pub(super) fn is_literal(kind: &str) -> bool {
+pub(in crate::arm::jobs) fn is_literal(kind: &str) -> bool {
     matches!(
         kind.to_ascii_lowercase().as_str(),
         "integer" | "number" | "boolean" | "string" | "float" | "str" | "int" | "bool"
@@ -45,7 +45,7 @@ pub(super) fn is_literal(kind: &str) -> bool {
 }
 
 /// Holds a plain value against its declaration.
-pub(super) fn check_literal(
+pub(in crate::arm::jobs) fn check_literal(
     declared: &Value,
     value: &str,
     place: &str,

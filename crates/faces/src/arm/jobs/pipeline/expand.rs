@@ -224,6 +224,7 @@ impl Expander<'_> {
             other => {
                 let why = match other {
                     "spark" | "automl" | "import" | "data_transfer" | "finetuning" => "is not part of Neap",
+                    "if_else" | "do_while" | "parallel_for" => "is not offered yet",
                     _ => "is not known",
                 };
                 self.problems.push(bad(

@@ -18,6 +18,10 @@ impl Shelf for Components {
         Ok(found.map(|spec| json!({"componentSpec": spec})))
     }
 
+    fn newest(&self, _: &str, _: &str) -> Result<Option<String>, Refusal> {
+        Ok(None)
+    }
+
     fn job(&self, _: &str) -> Result<Option<JobDocument>, Refusal> {
         Ok(None)
     }

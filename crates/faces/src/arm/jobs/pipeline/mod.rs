@@ -31,6 +31,9 @@ use expand::{Around, Step, StepKind};
 use outputs::Made;
 use reuse::Earlier;
 
+pub(super) use body::of_component as component_body;
+pub(super) use component::{check_literal, find as find_component, is_literal};
+
 pub(super) async fn submit(
     app: &App,
     ask: &Ask,
@@ -167,6 +170,7 @@ impl Reading<'_> {
                     need: asked.need,
                     nodes: asked.nodes,
                     timeout_ms: asked.timeout_ms,
+                    retry: asked.retry,
                     work: work.as_deref().map(Into::into),
                     reused: reused.is_some(),
                 };

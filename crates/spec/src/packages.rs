@@ -1,15 +1,16 @@
 //! A conda file or pip requirements, read into what pip is to install. Pure text; it runs nothing.
 //!
 //! Without conda, a conda package is installed from PyPI under the name that the table in `data/` gives it. A package
-//! that is not in the table is refused by name: guessing could install something else.
+//! that is not in the table is refused by name: guessing could install something else. The server asks it when a job is
+//! submitted, and the node when it installs.
 
 use serde::Deserialize;
 
-const TABLE: &str = include_str!("../../data/conda-to-pypi.csv");
+const TABLE: &str = include_str!("../data/conda-to-pypi.csv");
 
 /// What an environment asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub struct Wanted {
     /// `3.10`, as far as it was written.
     pub python: Option<String>,
     /// Lines of a requirements file.
@@ -36,7 +37,7 @@ enum Dependency {
 }
 
 /// Reads a specification; the error says what is wrong with it, all at once.
-pub(crate) fn read(text: &str) -> Result<Wanted, String> {
+pub fn read(text: &str) -> Result<Wanted, String> {
     let conda = text.lines().any(|line| {
         ["dependencies", "channels", "name"]
             .iter()

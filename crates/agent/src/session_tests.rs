@@ -28,6 +28,7 @@ fn spec() -> Box<AttemptSpec> {
         ranks: None,
         distribution: None,
         tracking: None,
+        services: Vec::new(),
     })
 }
 

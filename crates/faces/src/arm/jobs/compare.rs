@@ -23,7 +23,7 @@ pub(super) fn definition(properties: &Map<String, Value>) -> Value {
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
     if let Some(Value::Object(services)) = kept.get_mut("services") {
-        services.retain(|name, _| name != "Studio" && name != "Tracking");
+        super::services::as_asked(services);
         if services.is_empty() {
             kept.remove("services");
         }

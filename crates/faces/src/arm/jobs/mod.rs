@@ -15,6 +15,7 @@ mod presence;
 mod read;
 mod references;
 mod serverless;
+mod services;
 mod sweep;
 mod write;
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::references::{self, Shelf};
 use super::serverless::{self, Serverless};
-use super::{compare, container, distribution, need, ports};
+use super::{compare, container, distribution, need, ports, services};
 use crate::arm::errors::bad;
 use crate::arm::paths;
 use crate::durations;
@@ -111,6 +111,7 @@ pub(super) fn read(
         wanted.nodes = nodes;
     }
     document.distribution = distribution::read(&fields, nodes, &mut problems);
+    document.services = services::read(&fields, nodes, &mut notes, &mut problems);
     let timeout_ms = read_timeout(&fields, &mut problems);
     let priority = read_priority(&fields, serverless.is_some(), &mut notes, &mut problems);
     read_without_effect(&fields, &mut document.container, &mut notes, &mut problems);
@@ -294,16 +295,6 @@ fn read_without_effect(
     refuse("secretsConfiguration", "Secrets in jobs are not supported yet.");
     if let Some(kind) = fields.value("identity").and_then(|identity| identity["identityType"].as_str()) {
         notes.push(format!("identity '{kind}' is not in force yet: the job gets no token of its own."));
-    }
-    for (name, service) in fields
-        .object("services", problems)
-        .entries()
-        .filter(|(name, _)| *name != "Studio" && *name != "Tracking")
-    {
-        let kind = service["jobServiceType"].as_str().unwrap_or("service");
-        notes.push(format!(
-            "The service '{name}' ({kind}) is not started: interactive services are not supported yet."
-        ));
     }
     for (key, sentence) in [
         ("notificationSetting", "Notifications are not sent yet."),

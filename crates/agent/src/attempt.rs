@@ -22,6 +22,7 @@ use crate::environment::provide::{Ground, Provided};
 use crate::folder::{Folder, Folders};
 use crate::prepare::{self, Layout, limits};
 use crate::python::{self, Interpreter};
+use crate::services::{self, Desk};
 use crate::session::{Input, prepare_failed};
 use crate::{distributed, driver::Happening, finalize};
 
@@ -138,7 +139,7 @@ pub(crate) async fn run(
     node: Rc<Node>,
     attempt: AttemptRef,
     spec: Box<AttemptSpec>,
-    spool: Rc<OnceCell<SpoolReader>>,
+    (spool, desk): (Rc<OnceCell<SpoolReader>>, Rc<OnceCell<Rc<Desk>>>),
     mut orders: UnboundedReceiver<Order>,
     say: UnboundedSender<Happening>,
 ) {
@@ -148,6 +149,7 @@ pub(crate) async fn run(
         spec: &spec,
         say: &say,
         spool: &spool,
+        desk: &desk,
         folder: None,
         slot: 0,
         untouched: false,
@@ -184,12 +186,33 @@ pub(crate) async fn run(
     let _ = say.send(Happening::Gone { attempt });
 }
 
+/// As long as it is there, the attempt's services are looked at and can be reached.
+struct Minding {
+    desk: Rc<Desk>,
+    looking: tokio::task::JoinHandle<()>,
+}
+
+impl Minding {
+    fn begin(desk: Rc<Desk>, say: &UnboundedSender<Happening>) -> Self {
+        let looking = tokio::task::spawn_local(services::mind(desk.clone(), say.clone()));
+        Self { desk, looking }
+    }
+}
+
+impl Drop for Minding {
+    fn drop(&mut self) {
+        self.looking.abort();
+        self.desk.close();
+    }
+}
+
 pub(crate) struct Running<'a> {
     pub node: &'a Node,
     attempt: AttemptRef,
     pub spec: &'a AttemptSpec,
     say: &'a UnboundedSender<Happening>,
     spool: &'a OnceCell<SpoolReader>,
+    desk: &'a OnceCell<Rc<Desk>>,
     folder: Option<Folder>,
     pub slot: u32,
     /// It has run, and its folder is fit for another.
@@ -234,11 +257,21 @@ impl Running<'_> {
         };
         provided.facts.extend(self.provenance(&layout, &provided, python.as_ref()));
         let prepared = match prepared {
-            Ok(launch) => self.contain(&layout, &provided, launch),
+            Ok(mut launch) => match self.attend(&layout, &provided, &mut launch) {
+                Ok(()) => self.contain(&layout, &provided, launch),
+                Err(exit) => Err(exit),
+            },
             Err(exit) => Err(exit),
         };
         let launched = match prepared {
-            Ok(launch) => self.supervise(&layout, &launch, Stage::Run(&provided.facts), orders).await,
+            Ok(launch) => {
+                let desk = self.desk.get().cloned();
+                let minding = desk.map(|desk| Minding::begin(desk, self.say));
+                let launched =
+                    self.supervise(&layout, &launch, Stage::Run(&provided.facts), orders).await;
+                drop(minding);
+                launched
+            }
             Err(exit) => Err(exit),
         };
         let contained = self.contained(&layout, &provided).await;
@@ -258,6 +291,17 @@ impl Running<'_> {
             let _ = layout.say(&format!("[neap] {message}\n"));
         }
         (exit, layout.said())
+    }
+
+    /// Has the attempt's services started before its command, where it has any.
+    fn attend(&self, layout: &Layout, provided: &Provided, launch: &mut Launch) -> Result<(), Exit> {
+        let in_container = matches!(provided.ground, Ground::Container { .. });
+        let desk = services::arrange(self.attempt, self.spec, layout, launch, in_container)
+            .map_err(|e| prepare_failed(FailureClass::System, format!("preparing the services: {e}")))?;
+        if let Some(desk) = desk {
+            let _ = self.desk.set(Rc::new(desk));
+        }
+        Ok(())
     }
 
     /// The launch of a container, where there is one: the process that drives the engine.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use neap_identity::NodeKey;
-use neap_protocol::{ALPN, Decoder, Down, Frame, PROTOCOL_VERSION, Up, encode_message};
+use neap_protocol::{ALPN, Decoder, Down, Frame, PROTOCOL_VERSION, STREAM_ALPN, Up, encode_message};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -67,7 +67,7 @@ impl Credentials {
         self.dir.join(CERTIFICATE_FILE).exists()
     }
 
-    fn tls(&self) -> Result<rustls::ClientConfig, Error> {
+    fn tls(&self, alpn: &[u8]) -> Result<rustls::ClientConfig, Error> {
         let bad = |e: &dyn std::fmt::Display| Error::Tls(e.to_string());
         let mut roots = rustls::RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(&self.ca_pem) {
@@ -87,7 +87,7 @@ impl Credentials {
         } else {
             builder.with_no_client_auth()
         };
-        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.alpn_protocols = vec![alpn.to_vec()];
         Ok(config)
     }
 }
@@ -103,7 +103,7 @@ pub(crate) async fn keep(
     let mut last_trouble = String::new();
     loop {
         let dialled =
-            tokio::time::timeout(Duration::from_secs(DIAL_S_MAX), dial(&config, &credentials)).await;
+            tokio::time::timeout(Duration::from_secs(DIAL_S_MAX), dial(&config, &credentials, ALPN)).await;
         let trouble = match dialled {
             Ok(Ok(stream)) => {
                 boot_log::line(&format!("connected to {}", config.server));
@@ -129,8 +129,22 @@ pub(crate) async fn keep(
     }
 }
 
-async fn dial(config: &NodeConfig, credentials: &Credentials) -> Result<TlsStream<TcpStream>, String> {
-    let tls = credentials.tls().map_err(|e| e.to_string())?;
+/// A connection for one stream of a service.
+pub(crate) async fn dial_stream(
+    config: &NodeConfig,
+    credentials: &Credentials,
+) -> Result<TlsStream<TcpStream>, String> {
+    let dialling = dial(config, credentials, STREAM_ALPN);
+    let dialled = tokio::time::timeout(Duration::from_secs(DIAL_S_MAX), dialling).await;
+    dialled.unwrap_or_else(|_| Err(format!("no answer within {DIAL_S_MAX} s")))
+}
+
+async fn dial(
+    config: &NodeConfig,
+    credentials: &Credentials,
+    alpn: &[u8],
+) -> Result<TlsStream<TcpStream>, String> {
+    let tls = credentials.tls(alpn).map_err(|e| e.to_string())?;
     let name = ServerName::try_from(config.server_name.clone())
         .map_err(|e| format!("server_name {:?}: {e}", config.server_name))?;
     let tcp = TcpStream::connect(&config.server).await.map_err(|e| e.to_string())?;

@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
@@ -56,12 +57,24 @@ pub(crate) fn arrange(spec: &AttemptSpec, layout: &Layout, launch: &mut Launch) 
     let command = std::mem::take(&mut launch.command);
     set(launch, vec![(PLAN.to_owned(), serde_json::to_string(&plan)?), (COMMAND.to_owned(), command)]);
     launch.own_program = Some(vec![WORD.to_owned()]);
+    know_user(layout, launch)
+}
+
+/// Gives the attempt's user a name inside its view.
+pub(crate) fn know_user(layout: &Layout, launch: &mut Launch) -> io::Result<()> {
     if let Some(view) = &mut launch.view
         && let Some(user) = view.user
     {
         view.users = Some(write_users(layout, user)?);
     }
     Ok(())
+}
+
+/// Where Ray's dashboard is, if this node has it.
+pub(crate) fn ray_dashboard(spec: &AttemptSpec, asked: Option<u16>) -> Option<(IpAddr, u16)> {
+    let plan = plan_of(spec)?;
+    let address = plan.ranks.addresses.first()?.parse().ok()?;
+    Some((address, plan.ray_dashboard_port(asked)))
 }
 
 fn set(launch: &mut Launch, variables: Vec<(String, String)>) {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use neap_protocol::{
-    AttemptRef, AttemptSpec, Down, Exit, Isolation, LogChunk, LogSource, NodeFacts, Up, encode_log,
+    AttemptRef, AttemptSpec, Down, Exit, Isolation, LogChunk, LogSource, NodeFacts, Secret, Up, encode_log,
     encode_message,
 };
 use neap_sandbox::{Lease, Spawner, SpoolEnd, SpoolReader, boot_ms};
@@ -22,6 +22,7 @@ use crate::connection::{self, Credentials};
 use crate::distributed;
 use crate::environment::cache::Cache;
 use crate::folder::Folders;
+use crate::services::{self, Desk};
 use crate::session::{ExitReason, Input, Output, Session};
 use crate::{Error, NodeConfig, boot_log, trust};
 
@@ -41,6 +42,8 @@ pub(crate) enum Happening {
         exit: Exit,
         end: SpoolEnd,
     },
+    /// To be said to the server, if it is there to hear it.
+    Say(Up),
     /// Its folder is given back.
     Gone {
         attempt: AttemptRef,
@@ -55,6 +58,8 @@ struct Known {
     end: Option<SpoolEnd>,
     /// Whose output its log is, where the job has several logs.
     source: Option<LogSource>,
+    /// There is one as soon as its services are about to start.
+    desk: Rc<OnceCell<Rc<Desk>>>,
 }
 
 struct Driver {
@@ -208,6 +213,12 @@ impl Driver {
                 });
                 Input::Ended { attempt, exit, log_bytes }
             }
+            Happening::Say(word) => {
+                if self.frames.is_some() {
+                    encode_message(&word, &mut self.outgoing);
+                }
+                return Ok(());
+            }
             Happening::Gone { attempt } => {
                 // A new attempt of the same name has a channel of its own, and is not gone.
                 if self.known.get(&attempt).is_some_and(|known| known.orders.is_closed()) {
@@ -232,6 +243,7 @@ impl Driver {
             Output::Stop { attempt, grace_ms } => self.order(attempt, Order::Stop { grace_ms }),
             Output::Discard { attempt } => self.order(attempt, Order::Discard),
             Output::Lease { until_boot_ms } => self.lease.renew_until(until_boot_ms),
+            Output::OpenStream { attempt, stream, service } => self.open_stream(attempt, stream, service),
             Output::Reconnect => self.hang_up.notify_waiters(),
             Output::Exit(reason) => self.over = Some(reason),
         }
@@ -248,9 +260,22 @@ impl Driver {
         let (orders, hear) = unbounded_channel();
         let spool = Rc::new(OnceCell::new());
         let source = distributed::log_source(&spec);
-        self.known.insert(attempt, Known { orders, spool: spool.clone(), end: None, source });
+        let desk = Rc::new(OnceCell::new());
+        let known = Known { orders, spool: spool.clone(), end: None, source, desk: desk.clone() };
+        self.known.insert(attempt, known);
         let (node, say) = (self.node.clone(), self.say.clone());
-        tokio::task::spawn_local(attempt::run(node, attempt, spec, spool, hear, say));
+        tokio::task::spawn_local(attempt::run(node, attempt, spec, (spool, desk), hear, say));
+    }
+
+    fn open_stream(&self, attempt: AttemptRef, stream: Secret, service: String) {
+        let desk = self.known.get(&attempt).and_then(|known| known.desk.get()).cloned();
+        let (config, credentials) = (self.node.config.clone(), self.credentials.clone());
+        let say = self.say.clone();
+        tokio::task::spawn_local(async move {
+            if let Some(word) = services::carry(desk, config, credentials, stream, service).await {
+                let _ = say.send(Happening::Say(word));
+            }
+        });
     }
 
     fn ship(&mut self, attempt: AttemptRef, offset: u64, bytes: usize, last: bool) {

@@ -22,6 +22,7 @@ mod mltable;
 mod prepare;
 mod python;
 mod run_variables;
+pub mod services;
 pub mod session;
 pub mod simulated;
 mod trust;

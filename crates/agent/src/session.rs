@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use neap_protocol::{
     AttemptRef, AttemptSpec, Down, Exit, FailureClass, KnownAttempt, LOG_CHUNK_BYTES_MAX, NodeFacts,
-    PROTOCOL_VERSION, Report, Up,
+    PROTOCOL_VERSION, Report, Secret, ServiceState, Up,
 };
 
 /// A node that was never welcomed gives up after this long: nobody may know that it exists.
@@ -43,6 +43,11 @@ pub enum Input {
         exit: Exit,
         log_bytes: u64,
     },
+    /// How its services are.
+    Services {
+        attempt: AttemptRef,
+        services: Vec<ServiceState>,
+    },
     Timer,
 }
 
@@ -71,6 +76,12 @@ pub enum Output {
     /// Attempts may run until then.
     Lease {
         until_boot_ms: u64,
+    },
+    /// Bring this stream of a service to the server.
+    OpenStream {
+        attempt: AttemptRef,
+        stream: Secret,
+        service: String,
     },
     /// Hang up and dial again.
     Reconnect,
@@ -116,6 +127,14 @@ struct Attempt {
     log_acknowledged: u64,
     /// The last chunk was sent over the present connection.
     last_sent: bool,
+    /// As they were last told.
+    services: Vec<ServiceState>,
+}
+
+impl Attempt {
+    fn services_told(&self, attempt: AttemptRef) -> Output {
+        Output::Send(Up::Services { attempt, services: self.services.clone() })
+    }
 }
 
 impl Session {
@@ -171,6 +190,14 @@ impl Session {
                 }
                 self.report(attempt, Report::Ended { exit }, out);
             }
+            Input::Services { attempt, services } => {
+                if let Some(known) = self.attempts.get_mut(&attempt) {
+                    known.services = services;
+                    if self.welcomed {
+                        out.push(known.services_told(attempt));
+                    }
+                }
+            }
             Input::Timer => {}
         }
         self.pass_time(now_ms, out);
@@ -207,6 +234,8 @@ impl Session {
                     known.log_sent = known.log_acknowledged;
                     known.last_sent = false;
                 }
+                let with_services = self.attempts.iter().filter(|(_, known)| !known.services.is_empty());
+                out.extend(with_services.map(|(attempt, known)| known.services_told(*attempt)));
                 for attempt in self.attempts.keys().copied().collect::<Vec<_>>() {
                     self.flush(attempt, out);
                 }
@@ -245,6 +274,13 @@ impl Session {
                 self.attempts.remove(&attempt);
                 out.push(Output::Discard { attempt });
             }
+            Down::OpenStream { stream, attempt, service } => match self.attempts.get(&attempt) {
+                Some(known) if !known.ended => out.push(Output::OpenStream { attempt, stream, service }),
+                Some(_) | None => {
+                    let reason = "the attempt does not run here".to_owned();
+                    out.push(Output::Send(Up::StreamFailed { stream, reason }));
+                }
+            },
             Down::Leave { grace_ms } => {
                 self.leave_by_ms = Some(now_ms.saturating_add(grace_ms).saturating_add(LEAVE_MARGIN_MS));
                 for (attempt, _) in self.attempts.iter().filter(|(_, known)| !known.ended) {

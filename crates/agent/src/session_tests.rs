@@ -28,6 +28,7 @@ fn spec() -> Box<AttemptSpec> {
         ranks: None,
         distribution: None,
         tracking: None,
+        services: Vec::new(),
     })
 }
 
@@ -276,4 +277,46 @@ fn a_full_disk_and_a_closed_store_are_told_apart_from_missing_data() {
         };
         assert_eq!(class, expect, "{message}");
     }
+}
+
+#[test]
+fn services_are_told_at_each_change_and_after_each_welcome() {
+    use neap_protocol::ServiceStatus;
+    let state = |status| ServiceState {
+        name: "lab".into(),
+        status,
+        port: None,
+        message: None,
+        whole_path: false,
+        user: None,
+        host_key: None,
+    };
+    let told = |status| Output::Send(Up::Services { attempt: A, services: vec![state(status)] });
+    let change = |status| Input::Services { attempt: A, services: vec![state(status)] };
+    let mut talk = Talk::welcomed();
+    assert_eq!(talk.say(change(ServiceStatus::Starting)), [], "of an attempt that nobody knows");
+    talk.say(Input::Down(Down::Start { attempt: A, spec: spec() }));
+    assert_eq!(talk.say(change(ServiceStatus::Starting)), [told(ServiceStatus::Starting)]);
+    talk.say(Input::Disconnected);
+    assert_eq!(talk.say(change(ServiceStatus::Running)), [], "nobody is there to hear it");
+    talk.say(Input::Connected);
+    let welcome = talk.say(Input::Down(Down::Welcome { lease_ttl_ms: 10_000, heartbeat_ms: 500 }));
+    assert!(welcome.contains(&told(ServiceStatus::Running)), "{welcome:?}");
+}
+
+#[test]
+fn streams_are_opened_to_attempts_that_run() {
+    let ask = || {
+        let stream = Secret::new("s");
+        Input::Down(Down::OpenStream { stream, attempt: A, service: "lab".into() })
+    };
+    let is_refused = |out: &[Output]| matches!(out, [Output::Send(Up::StreamFailed { .. })]);
+    let mut talk = Talk::welcomed();
+    assert!(is_refused(&talk.say(ask())));
+    talk.say(Input::Down(Down::Start { attempt: A, spec: spec() }));
+    let open = Output::OpenStream { attempt: A, stream: Secret::new("s"), service: "lab".into() };
+    assert_eq!(talk.say(ask()), [open]);
+    talk.say(Input::Started { attempt: A, properties: BTreeMap::new() });
+    talk.say(Input::Ended { attempt: A, exit: Exit::Success, log_bytes: 0 });
+    assert!(is_refused(&talk.say(ask())));
 }

@@ -98,7 +98,7 @@ impl Player {
             }
             Happening::Down(down) => Input::Down(down),
             // Nothing runs here that could end.
-            Happening::Ended { .. } | Happening::Gone { .. } => return Ok(None),
+            Happening::Ended { .. } | Happening::Gone { .. } | Happening::Say(_) => return Ok(None),
         };
         let (mut inputs, mut frames, mut over) = (vec![input], Vec::new(), None);
         while let Some(input) = inputs.pop() {
@@ -119,7 +119,7 @@ impl Player {
                         inputs.push(Input::Started { attempt, properties: BTreeMap::new() });
                     }
                     Output::Stop { attempt, .. } => inputs.push(ended(attempt, Exit::Stopped)),
-                    Output::Discard { .. } | Output::Lease { .. } => {}
+                    Output::Discard { .. } | Output::Lease { .. } | Output::OpenStream { .. } => {}
                     Output::Reconnect => self.hang_up.notify_waiters(),
                     Output::Exit(reason) => over = Some(reason),
                 }

@@ -4,7 +4,7 @@ use crate::commands::{
     asset, batch, completion, compute, configure, cost, datastore, down, env, job, lock, quota, schedule,
     status, workspace,
 };
-use crate::local::{agent, bench, container, doctor, launch, sim, up, verify};
+use crate::local::{agent, attend, bench, container, doctor, launch, sim, up, verify};
 use crate::output::Format;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -125,6 +125,9 @@ pub enum Command {
     /// Serve as a node
     #[command(hide = true)]
     Agent(agent::AgentArgs),
+    /// Start the services of a job on its node
+    #[command(hide = true)]
+    Attend(attend::AttendArgs),
     /// Start the processes of a job on its node
     #[command(hide = true)]
     Launch(launch::LaunchArgs),

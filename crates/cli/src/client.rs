@@ -40,6 +40,12 @@ impl Client {
         terminal: Terminal,
         change_reference: Option<String>,
     ) -> Outcome<Self> {
+        let http = Self::speaker(&connection, &[b"h2", b"http/1.1"])?;
+        Ok(Self { http, connection, token: Mutex::new(None), terminal, change_reference })
+    }
+
+    /// A client that trusts the server's CA and offers these protocols.
+    fn speaker(connection: &Connection, protocols: &[&[u8]]) -> Outcome<reqwest::Client> {
         let mut roots = rustls::RootCertStore::empty();
         let bundle = &connection.ca_bundle;
         let certificates = CertificateDer::pem_file_iter(bundle).map_err(|error| {
@@ -56,7 +62,7 @@ impl Client {
             .map_err(|error| Failure::failed(format!("TLS cannot be set up: {error}")))?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        tls.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         let mut builder = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .connect_timeout(CONNECT_TIMEOUT)
@@ -64,10 +70,23 @@ impl Client {
         if is_loopback(&connection.url) {
             builder = builder.no_proxy();
         }
-        let http = builder
-            .build()
-            .map_err(|error| Failure::failed(format!("the HTTP client cannot start: {error}")))?;
-        Ok(Self { http, connection, token: Mutex::new(None), terminal, change_reference })
+        builder.build().map_err(|error| Failure::failed(format!("the HTTP client cannot start: {error}")))
+    }
+
+    /// A request that becomes bytes both ways.
+    pub async fn upgrade(&self, path: &str, protocol: &str) -> Outcome<reqwest::Upgraded> {
+        // Only the older HTTP can be left for something else.
+        let http = Self::speaker(&self.connection, &[b"http/1.1"])?;
+        let request = http
+            .get(self.url(path))
+            .bearer_auth(self.token(false).await?)
+            .header(reqwest::header::CONNECTION, "upgrade")
+            .header(reqwest::header::UPGRADE, protocol);
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return Err(refusal(response).await);
+        }
+        response.upgrade().await.map_err(|error| self.unreachable(&error))
     }
 
     /// A request without a token, to an absolute URL: blobs carry their own signature.
@@ -242,7 +261,7 @@ impl Client {
             Some((_, rest)) => rest.find('/').map_or("/", |slash| &rest[slash..]),
             None => path,
         };
-        let own = path.starts_with("/neap/") || path.contains("api-version=");
+        let own = path.starts_with("/neap/") || path.starts_with("/services/") || path.contains("api-version=");
         let version = match (own, path.contains('?')) {
             (true, _) => String::new(),
             (false, true) => format!("&api-version={API_VERSION}"),

@@ -13,7 +13,8 @@ use neap_core::planted::{self, Bug};
 use neap_core::problem::Code;
 use neap_core::{AttemptId, Capacity, JobId, Millis, NodeId, Refusal, State};
 use neap_protocol::{
-    AttemptRef, Down, Exit, FailureClass, KnownAttempt, LogChunk, NodeFacts, PROTOCOL_VERSION, Report, Up,
+    AttemptRef, Down, Exit, FailureClass, KnownAttempt, LogChunk, NodeFacts, PROTOCOL_VERSION, Report,
+    Secret, ServiceState, Up,
 };
 
 use crate::roster::{Roster, pace};
@@ -51,6 +52,18 @@ pub enum Output {
     },
     /// Store this piece of log, then acknowledge it.
     StoreLog(LogChunk),
+    /// How the services of an attempt on this node are.
+    Services {
+        node: NodeId,
+        attempt: AttemptId,
+        services: Vec<ServiceState>,
+    },
+    /// A stream that this node was asked for does not come.
+    StreamFailed {
+        node: NodeId,
+        stream: Secret,
+        reason: String,
+    },
     /// Hang up.
     End(String),
 }
@@ -202,7 +215,11 @@ impl Conversation {
                 self.phase = Phase::Entering { node, known };
                 out.push(Output::Report { report: ready(node, &facts), ticket: Some(Ticket::Ready) });
             }
-            Up::Heartbeat { .. } | Up::Report { .. } | Up::Renew { .. } => {
+            Up::Heartbeat { .. }
+            | Up::Report { .. }
+            | Up::Renew { .. }
+            | Up::Services { .. }
+            | Up::StreamFailed { .. } => {
                 self.refuse("the first message must be hello", out);
             }
         }
@@ -272,6 +289,10 @@ impl Conversation {
                 out.push(Output::Report { report, ticket: Some(Ticket::Attempt { attempt, number, ended }) });
             }
             Up::Renew { csr_pem } => out.push(Output::Certify { node, csr_pem }),
+            Up::Services { attempt, services } => {
+                out.push(Output::Services { node, attempt: core_id(attempt), services });
+            }
+            Up::StreamFailed { stream, reason } => out.push(Output::StreamFailed { node, stream, reason }),
             Up::Join { .. } | Up::Hello { .. } => self.end("it introduced itself twice".into(), out),
         }
     }

@@ -11,6 +11,7 @@ use tokio::sync::{oneshot, watch};
 use crate::clock;
 use crate::machine::Input;
 use crate::metrics::Metrics;
+use crate::services::Services;
 use crate::trace::{SpanKind, Tracer};
 use crate::writer::Message;
 
@@ -44,6 +45,7 @@ pub(crate) struct Inner {
     pub(crate) shutdown: watch::Sender<Option<Shutdown>>,
     pub(crate) metrics: Metrics,
     pub(crate) tracer: Tracer,
+    pub(crate) services: Services,
 }
 
 impl Handle {
@@ -99,6 +101,11 @@ impl Handle {
 
     pub fn tracer(&self) -> &Tracer {
         &self.inner.tracer
+    }
+
+    /// What runs beside attempts, and how it is reached.
+    pub fn services(&self) -> &Services {
+        &self.inner.services
     }
 
     /// Why nothing can be recorded, if so: the log is damaged, or the last writes failed.

@@ -32,5 +32,11 @@ pub const TRACED_JOBS_MAX: usize = 10_000;
 pub const NOTICES_MAX: usize = 1_000;
 /// A failed commit counts as the ledger's state for this long.
 pub const COMMIT_FAILURE_FRESH_MS: u64 = 30_000;
+/// Streams to services of jobs that are open at once.
+pub const SERVICE_STREAMS_MAX: usize = 1_024;
+/// How long a node has to open one.
+pub const SERVICE_STREAM_S: u64 = 10;
+/// Services of one attempt on one node that are remembered.
+pub const SERVICES_TOLD_MAX: usize = 64;
 /// Versions of an asset that are looked at for its next number.
 pub const VERSIONS_LOOKED_AT_MAX: u32 = 10_000;

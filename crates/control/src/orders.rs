@@ -4,18 +4,19 @@ use std::sync::Arc;
 
 use neap_core::documents::{
     BlobPath, Delivery, Distribution, EnvironmentDocument, InputDocument, JobDocument, OutputDocument,
+    ServiceKind,
 };
 use neap_core::job::{Attempt, Job, Need};
-use neap_core::{AttemptId, Capacity, NodeId, State};
+use neap_core::{AttemptId, Capacity, NodeId, State, WorkspaceId};
 use neap_identity::{RunClaim, RunTokens, derived_guid};
 use neap_ledger::Reader;
 use neap_protocol::{
     AttemptSpec, BlobFolder, ContainerTerms, Environment, How, Input, Isolation, Keep, Limits, Output, Ranks,
-    RunTracking, Secret,
+    RunTracking, Secret, ServiceSpec,
 };
 use neap_storage::foreign::{self, WEB_QUERY};
 use neap_storage::sas::{Grant, Permission, SasKey, Scope};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::{addresses, limits};
 
@@ -74,6 +75,16 @@ impl AttemptOrders {
             path: format!("ExperimentRun/dcid.{}/", job.name),
         };
         let tracking = self.tracking(state, job, id, &document.experiment, now_s);
+        let services = document
+            .services_on(rank)
+            .into_iter()
+            .map(|(name, asked)| ServiceSpec {
+                path: service_path(job.workspace, &job.name, rank, &name),
+                what: service(asked.what),
+                port: asked.port,
+                name,
+            })
+            .collect();
         let environment = match document.environment {
             EnvironmentDocument::Build { at, dockerfile } => {
                 Environment::Build { context: self.sign(&at, Access::Read, now_s), dockerfile }
@@ -125,6 +136,7 @@ impl AttemptOrders {
                 .then(|| self.ranks(id, attempt, rank)),
             distribution: document.distribution.map(distribution),
             tracking,
+            services,
         })
     }
 
@@ -295,6 +307,28 @@ fn limits_of(need: Need, given: Capacity) -> Limits {
         Need::Share(share) => share.min(given),
     };
     Limits { cpus_milli: granted.cpus_milli, memory_mb: granted.memory_mb, gpus: granted.gpus }
+}
+
+/// The path under which the server shows a service: nobody but the server decides it, and the service is told.
+pub fn service_path(workspace: WorkspaceId, job: &str, rank: u32, service: &str) -> String {
+    let job = utf8_percent_encode(job, SEGMENT);
+    format!("/services/{workspace}/{job}/{rank}/{}/", utf8_percent_encode(service, SEGMENT))
+}
+
+/// What may stand in a segment of a path as it is.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// The same in the agent's words.
+fn service(asked: ServiceKind) -> neap_protocol::ServiceKind {
+    use neap_protocol::ServiceKind as Wire;
+    match asked {
+        ServiceKind::Ssh { public_keys } => Wire::Ssh { public_keys },
+        ServiceKind::TensorBoard { log_dir } => Wire::TensorBoard { log_dir },
+        ServiceKind::JupyterLab => Wire::JupyterLab,
+        ServiceKind::VsCode => Wire::VsCode,
+        ServiceKind::Custom => Wire::Custom,
+        ServiceKind::RayDashboard => Wire::RayDashboard,
+    }
 }
 
 /// The same in the agent's words.

@@ -98,6 +98,11 @@ impl<L: Clone> Roster<L> {
         self.connected.get(&node).is_some_and(|c| c.serial == serial)
     }
 
+    /// The way to a node that may be given orders.
+    pub(crate) fn link(&self, node: NodeId) -> Option<L> {
+        self.connected.get(&node).filter(|c| c.welcomed).map(|c| c.link.clone())
+    }
+
     /// The connection ended.
     pub fn leave(&mut self, node: NodeId, serial: u64) {
         if self.is_current(node, serial) {

@@ -145,6 +145,15 @@ impl<R: AsyncRead + Unpin> Session<R> {
                 }
             }
             Output::StoreLog(chunk) => self.log(&chunk),
+            Output::Services { node, attempt, services } => {
+                let state = self.sessions.handle.inner.published.load();
+                self.sessions.handle.inner.services.tell(node, attempt, services, &state);
+                Ok(())
+            }
+            Output::StreamFailed { node, stream, reason } => {
+                self.sessions.handle.inner.services.failed(node, stream.reveal(), reason);
+                Ok(())
+            }
             Output::End(reason) => Err(SessionError::Ended(reason)),
         }
     }

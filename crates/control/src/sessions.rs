@@ -123,6 +123,17 @@ impl Sessions {
         }
     }
 
+    /// Takes a connection that carries one stream to a service. `certified` is as for [`Self::serve`].
+    pub async fn take_stream<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+        self: Arc<Self>,
+        stream: S,
+        certified: Option<u64>,
+    ) {
+        if let Some(node) = certified {
+            self.handle.inner.services.arrived(NodeId(node), stream).await;
+        }
+    }
+
     pub(crate) fn admit(&self, node: NodeId, token: &str, csr_pem: &str) -> Result<Down, String> {
         let now_s = clock::unix_seconds();
         let claim = self.gate.tokens.verify(token, now_s).map_err(|e| e.to_string())?;

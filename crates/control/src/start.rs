@@ -20,6 +20,7 @@ use crate::machine::Machine;
 use crate::measured::Measured;
 use crate::metrics::Metrics;
 use crate::orders::{AttemptOrders, OrderSettings};
+use crate::services::Services;
 use crate::sessions::{Gate, Sessions};
 use crate::trace::Tracer;
 use crate::writer::{Message, Writer};
@@ -80,11 +81,13 @@ pub async fn start(opened: Opened, parts: ControlParts) -> Result<Control, Start
         shutdown: watch::Sender::new(None),
         metrics: Metrics::default(),
         tracer: Tracer::default(),
+        services: Services::default(),
     });
     let handle = Handle { inner: inner.clone() };
     let orders =
         AttemptOrders { settings: Arc::new(parts.orders), sas: parts.sas, reader: handle.reader().clone() };
     let sessions = Arc::new(Sessions::new(handle.clone(), parts.gate, parts.logs, orders));
+    handle.services().through(&sessions);
     let dispatch = Dispatch {
         sessions: sessions.clone(),
         provider: Arc::new(Measured { provider: parts.provider, inner: inner.clone() }),

@@ -31,6 +31,9 @@ pub struct JobDocument {
     pub outputs: BTreeMap<String, OutputDocument>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub distribution: Option<Distribution>,
+    /// What runs beside the command, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub services: BTreeMap<String, ServiceDocument>,
     /// Of a sweep's trial: the values that it tries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hyperparameters: Option<Value>,
@@ -113,6 +116,80 @@ pub struct ContainerDocument {
 impl ContainerDocument {
     pub fn is_default(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+/// Something that runs beside a job's command and can be reached through the server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceDocument {
+    pub what: ServiceKind,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    #[serde(default)]
+    pub nodes: ServiceNodes,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum ServiceKind {
+    Ssh {
+        public_keys: Vec<String>,
+    },
+    TensorBoard {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        log_dir: Option<String>,
+    },
+    JupyterLab,
+    VsCode,
+    /// The command itself listens on the port.
+    Custom,
+    /// Ray's own; a job does not ask for it as a service.
+    RayDashboard,
+}
+
+/// On which of a job's nodes a service is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServiceNodes {
+    #[default]
+    Head,
+    All,
+    One(u32),
+}
+
+impl ServiceNodes {
+    pub fn includes(self, rank: u32) -> bool {
+        match self {
+            Self::Head => rank == 0,
+            Self::All => true,
+            Self::One(index) => rank == index,
+        }
+    }
+}
+
+/// The name under which Ray's dashboard is a service of its job.
+pub const RAY_DASHBOARD: &str = "RayDashboard";
+
+impl JobDocument {
+    /// What can be reached on the node of this rank: what was asked for, and what comes with the distribution.
+    pub fn services_on(&self, rank: u32) -> BTreeMap<String, ServiceDocument> {
+        let mut all: BTreeMap<_, _> = self
+            .services
+            .iter()
+            .filter(|(_, service)| service.nodes.includes(rank))
+            .map(|(name, service)| (name.clone(), service.clone()))
+            .collect();
+        if let Some(Distribution::Ray { include_dashboard: true, dashboard_port, .. }) = &self.distribution
+            && rank == 0
+        {
+            let dashboard = ServiceDocument {
+                what: ServiceKind::RayDashboard,
+                port: *dashboard_port,
+                nodes: ServiceNodes::Head,
+            };
+            all.insert(RAY_DASHBOARD.into(), dashboard);
+        }
+        all
     }
 }
 

@@ -67,6 +67,8 @@ codes! {
     DocumentTooLarge = 413,
     TooManyRequests = 429,
     ServerIsStopping = 503,
+    /// A service of a job is not there, not yet, or no longer.
+    ServiceNotReachable = 503,
     LedgerReadOnly = 503,
     StorageFull = 507,
     InternalError = 500,

@@ -84,6 +84,8 @@ pub struct Memory {
     readers: Mutex<Readers>,
     /// Of a cluster's document, by its hash: whether its jobs run in containers only.
     container_only: Mutex<BTreeMap<DocHash, bool>>,
+    /// Links to services of jobs that nobody has followed yet.
+    pub(crate) links: crate::services::Links,
 }
 
 #[derive(Debug, Default)]

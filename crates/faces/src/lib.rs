@@ -22,6 +22,7 @@ pub mod neap;
 mod parallel;
 mod reply;
 mod routes;
+mod services;
 mod story;
 pub mod tokens;
 mod workspace_files;

@@ -38,6 +38,14 @@ pub const EXPRESSION_DEPTH_MAX: usize = 64;
 pub const NO_LIMIT: i64 = i32::MAX as i64;
 /// Ranks whose logs are listed; all of them are among the job's artifacts.
 pub const LOG_FILES_MAX: u32 = 1_024;
+/// Services of one job, and characters of the name of one.
+pub const SERVICES_MAX: usize = 16;
+pub const SERVICE_NAME_CHARS_MAX: usize = 63;
+/// A link to a service may be followed for this long, once; then a cookie holds for so long, and longer while it is used.
+pub const SERVICE_LINK_S: i64 = 60;
+pub const SERVICE_COOKIE_S: i64 = 3_600;
+/// Links that nobody has followed yet.
+pub const SERVICE_LINKS_MAX: usize = 1_024;
 /// Clusters whose rule for containers is remembered.
 pub(crate) const CLUSTER_RULES_MAX: usize = 4_096;
 /// Batch endpoints of one workspace, deployments of one endpoint, and the characters of their names, as Azure has them.

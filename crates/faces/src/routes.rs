@@ -18,7 +18,7 @@ use tracing::Instrument;
 use crate::app::App;
 use crate::ask::{self, Ask, Caller, Query};
 use crate::metrics::http::{self, HttpMetrics};
-use crate::{arm, audience, history, limits, metrics, mlflow, neap, parallel, reply};
+use crate::{arm, audience, history, limits, metrics, mlflow, neap, parallel, reply, services};
 
 struct Entrance {
     app: App,
@@ -123,6 +123,8 @@ enum Face {
     Mlflow,
     /// Workers of parallel jobs.
     Parallel,
+    /// Services of jobs.
+    Services,
     /// Tokens and blobs.
     Others,
 }
@@ -140,6 +142,7 @@ impl Face {
             ("neap", "v1" | "logs") => Self::Neap,
             ("metrics", "") => Self::Metrics,
             ("mlflow", "v1.0") => Self::Mlflow,
+            ("services", _) => Self::Services,
             _ => Self::Others,
         }
     }
@@ -148,7 +151,7 @@ impl Face {
     const fn prefix(self) -> usize {
         match self {
             Self::History | Self::Neap => 2,
-            Self::Arm | Self::Metrics | Self::Mlflow | Self::Parallel | Self::Others => 0,
+            Self::Arm | Self::Metrics | Self::Mlflow | Self::Parallel | Self::Services | Self::Others => 0,
         }
     }
 }
@@ -167,6 +170,9 @@ async fn route(entrance: &Entrance, request: Request) -> Response {
     }
     if face == Face::Parallel {
         return parallel::answer(app, request).await;
+    }
+    if face == Face::Services {
+        return services::answer(app, request).await;
     }
     let (parts, body) = request.into_parts();
     if face == Face::Metrics {
@@ -209,7 +215,7 @@ async fn route(entrance: &Entrance, request: Request) -> Response {
         Face::Arm => arm::answer(app, &ask).await,
         Face::History => history::answer(app, &ask).await,
         Face::Neap => neap::answer(app, &ask).await,
-        Face::Metrics | Face::Mlflow | Face::Parallel | Face::Others => Err(arm::errors::no_such_path(&ask)),
+        Face::Metrics | Face::Mlflow | Face::Parallel | Face::Services | Face::Others => Err(arm::errors::no_such_path(&ask)),
     };
     answered.unwrap_or_else(|refusal| arm::errors::refuse(&refusal))
 }
@@ -247,6 +253,7 @@ mod tests {
             ("/metrics/x", Face::Others),
             ("/mlflow/v1.0/subscriptions/s", Face::Mlflow),
             ("/mlflow/x", Face::Others),
+            ("/services/1/j/0/s/", Face::Services),
         ] {
             assert_eq!(Face::of(path), expect, "{path}");
         }

@@ -19,6 +19,12 @@ pub const PROTOCOL_VERSION: u32 = 1;
 /// The ALPN name by which the server tells an agent's connection from HTTP on the same port.
 pub const ALPN: &[u8] = b"neap-agent/1";
 
+/// The ALPN name of a connection that carries one stream to a service of an attempt, and no frames.
+pub const STREAM_ALPN: &[u8] = b"neap-stream/1";
+
+/// What such a connection begins with: the stream's name, as long as a GUID. Everything after it is the stream.
+pub const STREAM_NAME_BYTES: usize = 36;
+
 /// No frame is larger than this; a peer that announces more is cut off.
 pub const FRAME_BYTES_MAX: usize = 8 * 1024 * 1024;
 

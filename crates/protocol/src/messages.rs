@@ -33,6 +33,10 @@ pub enum Up {
     Report { attempt: AttemptRef, number: u64, body: Report },
     /// Asks for a fresh certificate before the old one ends. Answered by [`Down::Joined`].
     Renew { csr_pem: String },
+    /// How the services of an attempt are: all of them, whenever one changes, and after each welcome.
+    Services { attempt: AttemptRef, services: Vec<ServiceState> },
+    /// A stream that was asked for by [`Down::OpenStream`] does not come.
+    StreamFailed { stream: Secret, reason: String },
 }
 
 /// What a node finds out about itself.
@@ -175,6 +179,13 @@ pub enum Down {
     Leave {
         grace_ms: u64,
     },
+    /// Connect to this service of an attempt, then dial the server with the ALPN name [`crate::STREAM_ALPN`], say `stream`
+    /// (its [`crate::STREAM_NAME_BYTES`] bytes and nothing else), and pass bytes both ways. `stream` is good for that once.
+    OpenStream {
+        stream: Secret,
+        attempt: AttemptRef,
+        service: String,
+    },
 }
 
 /// Everything an agent needs to run one attempt. Paths inside the node are the agent's own choice.
@@ -223,6 +234,69 @@ pub struct AttemptSpec {
     /// Where and as whom the job's own process tracks its run.
     #[serde(default)]
     pub tracking: Option<RunTracking>,
+    /// What is started beside the command on this node, and can be reached through the server.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<ServiceSpec>,
+}
+
+/// Something that runs beside an attempt's command, or is the command's own, and can be reached through the server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceSpec {
+    pub name: String,
+    pub what: ServiceKind,
+    /// Where it listens, if that is asked for.
+    #[serde(default)]
+    pub port: Option<u16>,
+    /// The path under which the server shows it, with a slash at both ends.
+    pub path: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum ServiceKind {
+    Ssh {
+        /// One key each, as in an `authorized_keys` file.
+        public_keys: Vec<String>,
+    },
+    TensorBoard {
+        log_dir: Option<String>,
+    },
+    JupyterLab,
+    VsCode,
+    /// The command itself listens on the port.
+    Custom,
+    /// Ray's own, on its head.
+    RayDashboard,
+}
+
+/// How a service is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceState {
+    pub name: String,
+    pub status: ServiceStatus,
+    /// Absent where it listens on a socket of the job's own.
+    #[serde(default)]
+    pub port: Option<u16>,
+    /// Why it failed.
+    #[serde(default)]
+    pub message: Option<String>,
+    /// It expects the whole path under which the server shows it, and not only what comes after.
+    #[serde(default)]
+    pub whole_path: bool,
+    /// Of ssh: as whom one logs in, and what the host shows of itself.
+    #[serde(default)]
+    pub user: Option<String>,
+    #[serde(default)]
+    pub host_key: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServiceStatus {
+    Starting,
+    /// It takes connections.
+    Running,
+    Failed,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

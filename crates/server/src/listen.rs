@@ -65,30 +65,32 @@ impl Front {
 
     async fn connection(self: Arc<Self>, stream: TcpStream) {
         match tokio::time::timeout(HANDSHAKE, self.handshake(stream)).await {
-            Ok(Ok((stream, true))) => {
-                let certified = stream
-                    .get_ref()
-                    .1
-                    .peer_certificates()
-                    .and_then(|chain| chain.first())
-                    .and_then(|cert| neap_identity::node_of(cert));
+            Ok(Ok((stream, Caller::Agent))) => {
+                let certified = certified(&stream);
                 self.sessions.clone().serve(stream, certified).await;
             }
-            Ok(Ok((stream, false))) => self.http(stream).await,
+            Ok(Ok((stream, Caller::Stream))) => {
+                let certified = certified(&stream);
+                self.sessions.clone().take_stream(stream, certified).await;
+            }
+            Ok(Ok((stream, Caller::Http))) => self.http(stream).await,
             Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
             Err(_) => tracing::debug!("a TLS handshake took too long"),
         }
     }
 
-    /// True: it is an agent.
-    async fn handshake(&self, stream: TcpStream) -> io::Result<(TlsStream<TcpStream>, bool)> {
+    async fn handshake(&self, stream: TcpStream) -> io::Result<(TlsStream<TcpStream>, Caller)> {
         let start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
-        let agent = start
-            .client_hello()
-            .alpn()
-            .is_some_and(|mut names| names.any(|name| name == neap_protocol::ALPN));
-        let config = if agent { self.tls.agents.clone() } else { self.tls.http.clone() };
-        Ok((start.into_stream(config).await?, agent))
+        let asks_for =
+            |wanted: &[u8]| start.client_hello().alpn().is_some_and(|mut names| names.any(|name| name == wanted));
+        let (caller, config) = if asks_for(neap_protocol::ALPN) {
+            (Caller::Agent, &self.tls.agents)
+        } else if asks_for(neap_protocol::STREAM_ALPN) {
+            (Caller::Stream, &self.tls.agents)
+        } else {
+            (Caller::Http, &self.tls.http)
+        };
+        Ok((start.into_stream(config.clone()).await?, caller))
     }
 
     async fn http(&self, stream: TlsStream<TcpStream>) {
@@ -96,7 +98,7 @@ impl Front {
         builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS);
         builder.http2().timer(TokioTimer::new());
         let service = TowerToHyperService::new(self.router.clone());
-        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
         tokio::pin!(connection);
         let mut closing = self.closing.clone();
         let ended = tokio::select! {
@@ -110,6 +112,21 @@ impl Front {
             tracing::debug!(%error, "an HTTP connection ended");
         }
     }
+}
+
+/// Who is at the other end, by the protocol asked for.
+#[derive(Clone, Copy)]
+enum Caller {
+    Agent,
+    /// An agent, with the bytes of one service of a job.
+    Stream,
+    Http,
+}
+
+/// The node that the client certificate names.
+fn certified(stream: &TlsStream<TcpStream>) -> Option<u64> {
+    let chain = stream.get_ref().1.peer_certificates()?;
+    neap_identity::node_of(chain.first()?)
 }
 
 /// Resolves when no more requests are taken.

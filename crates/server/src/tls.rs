@@ -48,7 +48,7 @@ impl Tls {
         let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).allow_unauthenticated().build()?;
         let mut agents =
             ServerConfig::builder().with_client_cert_verifier(verifier).with_cert_resolver(resolver);
-        agents.alpn_protocols = vec![neap_protocol::ALPN.to_vec()];
+        agents.alpn_protocols = vec![neap_protocol::ALPN.to_vec(), neap_protocol::STREAM_ALPN.to_vec()];
         Ok(Self { http: Arc::new(http), agents: Arc::new(agents) })
     }
 }

@@ -189,6 +189,8 @@ impl World {
                     self.break_link(link, "the agent hangs up: no heartbeat was answered");
                 }
             }
+            // Nobody in this world has services.
+            Output::OpenStream { .. } => {}
             Output::Exit(reason) => self.agent_ends(id, &reason),
         }
     }

@@ -337,7 +337,8 @@ impl World {
                     let admitted = if first { Ok(joined) } else { Err("the token was used before".into()) };
                     self.feed(link, conversation::Input::Admitted(admitted));
                 }
-                Output::Certify { .. } => {}
+                // Nobody in this world has services.
+                Output::Certify { .. } | Output::Services { .. } | Output::StreamFailed { .. } => {}
                 Output::StoreLog(chunk) => {
                     let have = self.logs.entry(chunk.attempt).or_default();
                     if chunk.offset <= *have {
@@ -536,5 +537,6 @@ fn spec(name: &str, timeout_ms: Option<u64>, ranks: Option<Ranks>) -> AttemptSpe
         ranks,
         distribution: None,
         tracking: None,
+        services: Vec::new(),
     }
 }

@@ -179,10 +179,13 @@ pub(crate) fn services(value: &Value) -> Value {
         body.insert("jobServiceType".into(), kind.into());
         if let Some(nodes) = given(service, "nodes") {
             let nodes = scalar_text(nodes);
-            // Without a word it is the head node; "all" is the only other that the wire knows.
-            if nodes.eq_ignore_ascii_case("all") {
-                body.insert("nodes".into(), json!({"nodesValueType": "All"}));
-            }
+            // Without a word it is the head node; "all" is the only other that Azure's wire knows.
+            let nodes = match nodes.parse::<u32>() {
+                Ok(index) => json!({"nodesValueType": "Custom", "nodeIndex": index}),
+                Err(_) if nodes.eq_ignore_ascii_case("all") => json!({"nodesValueType": "All"}),
+                Err(_) => json!({"nodesValueType": nodes}),
+            };
+            body.insert("nodes".into(), nodes);
         }
         if let Some(port) = given(service, "port") {
             body.insert("port".into(), port.clone());

@@ -28,6 +28,7 @@ pub fn run(cli: Cli, terminal: &Terminal) -> Outcome<ExitCode> {
     let Cli { global, command } = cli;
     match command {
         Command::Up(args) => local::up::run(&args, &global, terminal),
+        Command::Attend(args) => local::attend::run(&args),
         Command::Launch(args) => local::launch::run(&args),
         Command::Agent(args) => local::agent::run(&args, &global, terminal),
         Command::Container(args) => local::container::run(&args),

@@ -12,9 +12,9 @@ use neap_core::state::Workspace;
 use serde_json::json;
 
 use crate::app::App;
-use crate::arm::{errors, find_job, workspaces};
+use crate::arm::{errors, workspaces};
 use crate::ask::Ask;
-use crate::reply;
+use crate::{reply, services};
 
 const ML: &str = "microsoft.machinelearningservices";
 
@@ -61,9 +61,8 @@ async fn in_history(app: &App, ask: &Ask, workspace: &Workspace, rest: &[&str]) 
             details::get(app, ask, workspace, run)
         }
         ("GET", ["runs", run, "children"]) => runs::children(app, workspace, run),
-        ("GET", ["runs", run, "serviceinstances", ..]) => {
-            find_job(app, workspace, run)?;
-            Ok(reply::ok(&json!({"instances": {}})))
+        ("GET", ["runs", run, "serviceinstances", node]) => {
+            services::instances(app, ask, workspace, run, node)
         }
         ("PATCH", ["experiments", _, "runs", run]) | ("PATCH", ["runs", run]) => {
             runs::edit(app, ask, workspace, run).await

@@ -58,6 +58,7 @@ pub(crate) fn face_word(path: &str) -> &'static str {
         ("neap", _) => "neap",
         ("metrics", "") => "metrics",
         ("mlflow", "v1.0") => "mlflow",
+        ("services", _) => "services",
         ("msi" | "metadata" | "discovery" | ".well-known" | "common", _) => "token",
         _ => "blob",
     }

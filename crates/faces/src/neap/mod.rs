@@ -20,7 +20,7 @@ use neap_core::state::Workspace;
 use crate::app::App;
 use crate::arm::{errors, workspaces};
 use crate::ask::Ask;
-use crate::reply;
+use crate::{reply, services};
 
 pub(crate) async fn answer(app: &App, ask: &Ask) -> Result<Response, Refusal> {
     let segments = ask.segments();
@@ -54,6 +54,7 @@ async fn in_workspace(
         ("GET", ["cost"]) => cost::get(app, ask, workspace),
         ("GET", ["jobs", j, "log"]) => logs::get(app, ask, workspace, j).await,
         ("GET", ["jobs", j, "metrics"]) => run_metrics::get(app, ask, workspace, j).await,
+        ("POST", ["jobs", j, "services", s, "link"]) => services::link(app, ask, workspace, j, s),
         ("GET", ["jobs", j, "explain"]) => explain::get(app, workspace, j),
         ("GET", ["jobs", j, "provenance"]) => provenance::get(app, workspace, j),
         _ => Err(errors::no_such_path(ask)),

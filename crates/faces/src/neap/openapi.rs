@@ -59,6 +59,11 @@ pub(crate) fn document(ask: &Ask) -> Value {
             "cluster": {"type": "object"}, "nodes": {"type": "array", "items": text}, "versions": {"type": "object"},
             "members": {"type": "array", "items": text}}}))}),
     );
+    paths.insert(
+        format!("{WORKSPACE}/jobs/{{job}}/services/{{service}}/link"),
+        json!({"post": operation("A link by which a browser reaches a service of a job, once and within a minute.", &["job", "service", "?node"],
+            &json!({"type": "object", "properties": {"url": text, "expiresInSeconds": number}}))}),
+    );
     let point = json!({"value": {"type": ["number", "string"]}, "step": number, "timestamp": number});
     paths.insert(
         format!("{WORKSPACE}/jobs/{{job}}/metrics"),

@@ -7,6 +7,7 @@ mod edit;
 mod family;
 mod metrics;
 mod services;
+mod ssh;
 mod stream;
 mod validate;
 
@@ -55,10 +56,21 @@ pub enum JobCommand {
     Archive(NameArgs),
     /// Show an archived job in lists again
     Restore(NameArgs),
-    #[command(hide = true)]
-    ConnectSsh(Refused),
+    /// Log in to a job with ssh
+    ///
+    /// The job needs a service of type ssh with your public key. `ssh` itself is run, and reaches the job through the server;
+    /// what follows `--` is given to it.
+    ConnectSsh(ssh::ConnectArgs),
     /// Show the services of a job, and where they are reached
     ShowServices(services::ServicesArgs),
+    /// Print a link by which a browser reaches a service of a job
+    ///
+    /// The link works once, within a minute, and leaves a cookie for this one service.
+    OpenService(services::OpenArgs),
+    /// Pipe stdin and stdout to a service of a job
+    ///
+    /// For the ProxyCommand of ssh and its kind.
+    Tunnel(ssh::TunnelArgs),
     /// Check a job's file without submitting it
     ///
     /// Every problem is said at once, with its line. No server is asked.
@@ -112,13 +124,6 @@ pub struct ListArgs {
     parent_job_name: Option<String>,
 }
 
-/// A command of `az ml job` that Neap does not have; whatever follows is read and not used.
-#[derive(Debug, Args)]
-pub struct Refused {
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
-    rest: Vec<String>,
-}
-
 const COLUMNS: &[Column] = &[
     ("Name", "name"),
     ("Status", "status"),
@@ -131,9 +136,8 @@ const COLUMNS: &[Column] = &[
 pub fn run(command: JobCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
     let command = match command {
         JobCommand::Create(args) => return create::run(&args, global, terminal),
-        JobCommand::ConnectSsh(refused) => {
-            return refuse("connect-ssh", "nodes take no logins; use `neap job stream`", &refused);
-        }
+        JobCommand::ConnectSsh(args) => return ssh::connect(&args, global, terminal),
+        JobCommand::Tunnel(args) => return ssh::tunnel(&args, global, terminal),
         JobCommand::Validate(args) => return validate::run(&args, global),
         other => other,
     };
@@ -153,6 +157,7 @@ async fn run_connected(command: &JobCommand, session: &Session) -> Outcome<ExitC
         }
         JobCommand::Metrics(args) => metrics::run(args, session).await?,
         JobCommand::ShowServices(args) => services::run(args, session).await?,
+        JobCommand::OpenService(args) => services::open(args, session).await?,
         JobCommand::List(args) => list(args, session).await?,
         JobCommand::Stream(args) => return stream::follow(&args.name, session).await,
         JobCommand::Cancel(args) => cancel(args, session).await?,
@@ -160,7 +165,10 @@ async fn run_connected(command: &JobCommand, session: &Session) -> Outcome<ExitC
         JobCommand::Update(args) => edit::update(args, session).await?,
         JobCommand::Archive(args) => edit::set_archived(&args.name, true, session).await?,
         JobCommand::Restore(args) => edit::set_archived(&args.name, false, session).await?,
-        JobCommand::Create(_) | JobCommand::ConnectSsh(_) | JobCommand::Validate(_) => {}
+        JobCommand::Create(_)
+        | JobCommand::ConnectSsh(_)
+        | JobCommand::Tunnel(_)
+        | JobCommand::Validate(_) => {}
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -172,11 +180,6 @@ fn refuse_web(asked: bool) -> Outcome<()> {
             .hint("`neap job show` and `neap job stream` say how a job is"));
     }
     Ok(())
-}
-
-fn refuse(command: &str, instead: &str, refused: &Refused) -> Outcome<ExitCode> {
-    let _ = &refused.rest;
-    Err(Failure::usage(format!("`job {command}` is not offered: {instead}")))
 }
 
 /// Follows a job that another command made.

@@ -25,7 +25,7 @@ pub(crate) fn answer(app: &App, base: &str, workspace: &Workspace, row: &JobRow)
         None => None,
     };
     let id = paths::child_id(workspace, &format!("jobs/{}", row.name));
-    let mut properties = match document.asked {
+    let mut properties = match document.asked.clone() {
         Value::Object(map) => map,
         _ => Map::new(),
     };
@@ -43,6 +43,7 @@ pub(crate) fn answer(app: &App, base: &str, workspace: &Workspace, row: &JobRow)
             json!({"jobServiceType": name, "endpoint": endpoint, "port": null, "status": null, "errorMessage": null, "properties": null, "nodes": null}),
         );
     }
+    crate::services::shown(app, base, workspace, row, &document, &mut services);
     properties.entry("jobType").or_insert_with(|| json!("Command"));
     for (key, value) in [
         ("status", json!(row.status.word())),

@@ -26,7 +26,7 @@ pub(super) fn definition(properties: &Map<String, Value>) -> Value {
         kept.remove("componentId");
     }
     if let Some(Value::Object(services)) = kept.get_mut("services") {
-        services.retain(|name, _| name != "Studio" && name != "Tracking");
+        super::services::as_asked(services);
         if services.is_empty() {
             kept.remove("services");
         }

@@ -18,6 +18,7 @@ mod read;
 mod references;
 mod retry;
 mod serverless;
+mod services;
 mod sources;
 mod sweep;
 mod write;

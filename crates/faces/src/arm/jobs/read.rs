@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::references::{self, Shelf};
 use super::serverless::{self, Serverless};
-use super::{compare, container, distribution, instance, need, ports, retry, sources};
+use super::{compare, container, distribution, instance, need, ports, retry, services, sources};
 use crate::arm::errors::bad;
 use crate::arm::paths;
 use crate::durations;
@@ -115,6 +115,7 @@ pub(super) fn read(
         wanted.nodes = nodes;
     }
     document.distribution = distribution::read(&fields, nodes, &mut problems);
+    document.services = services::read(&fields, nodes, &mut notes, &mut problems);
     let timeout_ms = read_timeout(&fields, &mut problems);
     let priority = read_priority(&fields, serverless.is_some(), &mut notes, &mut problems);
     read_without_effect(&fields, &mut document.container, &mut notes, &mut problems);
@@ -322,16 +323,6 @@ fn read_without_effect(
         "Secrets of a key vault are not supported: there is none here. Give them as environment variables, or data through a datastore with credentials.",
     );
     read_identity(fields, notes, problems);
-    for (name, service) in fields
-        .object("services", problems)
-        .entries()
-        .filter(|(name, _)| *name != "Studio" && *name != "Tracking")
-    {
-        let kind = service["jobServiceType"].as_str().unwrap_or("service");
-        notes.push(format!(
-            "The service '{name}' ({kind}) is not started: interactive services are not supported yet."
-        ));
-    }
     for (key, sentence) in [
         ("notificationSetting", "Notifications are not sent yet."),
         ("autologgerSettings", "Automatic MLflow logging is not switched on by the server."),

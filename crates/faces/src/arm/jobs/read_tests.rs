@@ -133,7 +133,7 @@ fn a_job_without_a_cluster_gets_one_of_its_size_and_tier() {
 #[test]
 fn what_has_no_effect_is_said_in_the_log() {
     let asked = check(&job(
-        json!({"identity": {"identityType": "AMLToken"}, "services": {"jl": {"jobServiceType": "JupyterLab"}, "Studio": {}},
+        json!({"identity": {"identityType": "AMLToken"}, "services": {"jl": {"jobServiceType": "JupyterLab", "port": 8888}, "Studio": {}},
         "resources": {"maxInstanceCount": 4}, "queueSettings": {"jobTier": "Spot"}, "newThing": 1,
         "outputs": {"m": {"jobOutputType": "custom_model", "assetName": "best"}}}),
     ));

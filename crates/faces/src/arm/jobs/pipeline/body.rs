@@ -41,9 +41,14 @@ pub(super) fn job(parts: &Parts<'_>) -> Value {
         put(key, node[key].clone());
     }
     for (from, to) in
-        [("identity", "identity"), ("queue_settings", "queueSettings"), ("services", "services")]
+        [("identity", "identity"), ("queue_settings", "queueSettings")]
     {
         put(to, camel(first(&[node, spec], from)));
+    }
+    // Their names are the user's.
+    if let Value::Object(services) = first(&[node, spec], "services") {
+        let named = services.iter().map(|(name, service)| (name.clone(), camel(service)));
+        put("services", Value::Object(named.collect()));
     }
     put("resources", camel(merged(&spec["resources"], &node["resources"])));
     match parts.kind {

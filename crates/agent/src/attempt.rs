@@ -267,8 +267,7 @@ impl Running<'_> {
             Ok(launch) => {
                 let desk = self.desk.get().cloned();
                 let minding = desk.map(|desk| Minding::begin(desk, self.say));
-                let launched =
-                    self.supervise(&layout, &launch, Stage::Run(&provided.facts), orders).await;
+                let launched = self.supervise(&layout, &launch, Stage::Run(&provided.facts), orders).await;
                 drop(minding);
                 launched
             }

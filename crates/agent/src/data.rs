@@ -198,7 +198,8 @@ async fn bring_existing_folder(
     let (blobs, below) = (node.blobs()?, output_place(name));
     let names = blobs.list(at).await.map_err(failed)?;
     let keeper = Keeper::new(layout, How::ReadWrite);
-    let (brought, _) = fetch_all(&blobs, at, &layout.work.join(&below), names, keeper).await.map_err(failed)?;
+    let (brought, _) =
+        fetch_all(&blobs, at, &layout.work.join(&below), names, keeper).await.map_err(failed)?;
     layout.brought.borrow_mut().insert(below, brought);
     Ok(())
 }

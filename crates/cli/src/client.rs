@@ -261,7 +261,8 @@ impl Client {
             Some((_, rest)) => rest.find('/').map_or("/", |slash| &rest[slash..]),
             None => path,
         };
-        let own = path.starts_with("/neap/") || path.starts_with("/services/") || path.contains("api-version=");
+        let own =
+            path.starts_with("/neap/") || path.starts_with("/services/") || path.contains("api-version=");
         let version = match (own, path.contains('?')) {
             (true, _) => String::new(),
             (false, true) => format!("&api-version={API_VERSION}"),

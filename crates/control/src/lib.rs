@@ -34,9 +34,9 @@ pub mod trace;
 mod writer;
 
 pub use handle::{Accepted, Handle, Shutdown};
-pub use neap_protocol::{ServiceState, ServiceStatus};
 pub use machine::{Input, Machine, Step};
 pub use metrics::Metrics;
+pub use neap_protocol::{ServiceState, ServiceStatus};
 pub use orders::{AttemptOrders, OrderSettings, TrackingOrders, service_path};
 pub use roster::Roster;
 pub use sessions::{Gate, Sessions};

@@ -196,7 +196,11 @@ pub fn l1_no_job_is_tried_for_ever(state: &State, out: &mut Vec<Violation>) {
         for cause in Cause::ALL {
             let Some(most) = job.retries(cause).filter(|most| job.retried(cause) > *most) else { continue };
             let tried = job.retried(cause);
-            broken(out, "L1", format!("job {} was tried again {tried} times for {cause:?}, at most {most}", job.id));
+            broken(
+                out,
+                "L1",
+                format!("job {} was tried again {tried} times for {cause:?}, at most {most}", job.id),
+            );
         }
     }
 }

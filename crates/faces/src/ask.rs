@@ -23,8 +23,6 @@ pub struct Ask {
     /// `https://HOST:PORT` as the client sees us.
     pub base: String,
     pub caller: Caller,
-    /// Why a change is made, as the caller puts it (`x-neap-change-reference`).
-    pub change_reference: Option<String>,
     pub body: Bytes,
 }
 
@@ -41,6 +39,11 @@ impl Ask {
     /// A header's text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok()).filter(|text| !text.is_empty())
+    }
+
+    /// Why a change is made, as the caller puts it.
+    pub fn change_reference(&self) -> Option<&str> {
+        self.headers.get("x-neap-change-reference").and_then(|value| value.to_str().ok())
     }
 
     /// `HOST:PORT` of `base`.

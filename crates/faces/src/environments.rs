@@ -55,7 +55,9 @@ impl EnvironmentRules {
     pub(crate) fn packages_refused(&self, text: &str) -> Option<String> {
         match neap_spec::packages::read(text) {
             Err(why) => Some(why),
-            Ok(wanted) if wanted.unknown.is_empty() || self.conda_programs.iter().any(|at| at.exists()) => None,
+            Ok(wanted) if wanted.unknown.is_empty() || self.conda_programs.iter().any(|at| at.exists()) => {
+                None
+            }
             Ok(wanted) => Some(format!(
                 "There is no conda here, and these conda packages have no known name on PyPI: {}. Give them as pip packages under their PyPI names, install micromamba, or use an image.",
                 wanted.unknown.join(", ")

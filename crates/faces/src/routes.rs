@@ -208,14 +208,15 @@ async fn route(entrance: &Entrance, request: Request) -> Response {
         headers,
         base,
         caller,
-        change_reference: header_text(&parts.headers, "x-neap-change-reference"),
         body,
     };
     let answered = match face {
         Face::Arm => arm::answer(app, &ask).await,
         Face::History => history::answer(app, &ask).await,
         Face::Neap => neap::answer(app, &ask).await,
-        Face::Metrics | Face::Mlflow | Face::Parallel | Face::Services | Face::Others => Err(arm::errors::no_such_path(&ask)),
+        Face::Metrics | Face::Mlflow | Face::Parallel | Face::Services | Face::Others => {
+            Err(arm::errors::no_such_path(&ask))
+        }
     };
     answered.unwrap_or_else(|refusal| arm::errors::refuse(&refusal))
 }

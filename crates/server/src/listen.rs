@@ -81,8 +81,9 @@ impl Front {
 
     async fn handshake(&self, stream: TcpStream) -> io::Result<(TlsStream<TcpStream>, Caller)> {
         let start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
-        let asks_for =
-            |wanted: &[u8]| start.client_hello().alpn().is_some_and(|mut names| names.any(|name| name == wanted));
+        let asks_for = |wanted: &[u8]| {
+            start.client_hello().alpn().is_some_and(|mut names| names.any(|name| name == wanted))
+        };
         let (caller, config) = if asks_for(neap_protocol::ALPN) {
             (Caller::Agent, &self.tls.agents)
         } else if asks_for(neap_protocol::STREAM_ALPN) {

@@ -90,7 +90,8 @@ fn head(place: &Place<'_>) -> String {
 
 /// Runs these words if their program is there.
 fn found(number: usize, program: &str, package: &str, words: &str, whole_path: bool) -> String {
-    let whole = if whole_path { format!("echo yes >\"$dir/{}\"; ", name(number, WHOLE_PATH)) } else { String::new() };
+    let whole =
+        if whole_path { format!("echo yes >\"$dir/{}\"; ", name(number, WHOLE_PATH)) } else { String::new() };
     format!(
         "if command -v {program} >/dev/null 2>&1; then {whole}run {number} {words}\nelse fail {number} {}\nfi\n",
         quoted(&absent(program, package))
@@ -193,7 +194,8 @@ mod tests {
     use neap_protocol::ServiceSpec;
 
     fn service(number: usize, what: ServiceKind, target: Target) -> Service {
-        let spec = ServiceSpec { name: format!("s{number}"), what, port: None, path: "/services/1/j/0/s/".into() };
+        let spec =
+            ServiceSpec { name: format!("s{number}"), what, port: None, path: "/services/1/j/0/s/".into() };
         Service { spec, number, target }
     }
 
@@ -204,7 +206,10 @@ mod tests {
     #[test]
     fn nothing_is_started_for_what_the_command_does_itself() {
         let at = Target::Port(([127, 0, 0, 1], 80).into());
-        assert_eq!(check(&[service(0, ServiceKind::Custom, at.clone()), service(1, ServiceKind::RayDashboard, at)]), None);
+        assert_eq!(
+            check(&[service(0, ServiceKind::Custom, at.clone()), service(1, ServiceKind::RayDashboard, at)]),
+            None
+        );
     }
 
     #[test]
@@ -226,16 +231,21 @@ mod tests {
             service(3, ServiceKind::VsCode, Target::Socket),
         ])
         .unwrap();
-        let of = |wanted: &str| made.iter().find(|(name, _)| name == wanted).map(|(_, text)| text.as_str()).unwrap();
+        let of = |wanted: &str| {
+            made.iter().find(|(name, _)| name == wanted).map(|(_, text)| text.as_str()).unwrap()
+        };
         assert_eq!(of("0.keys"), "ssh-rsa A\nssh-rsa B\n");
         assert!(of("0.sshd").contains("Port 4022\nListenAddress 127.0.0.1\n"), "{}", of("0.sshd"));
         let script = of(FILE);
-        assert!(script.contains(r"--logdir './l'\''ogs' --host 127.0.0.1 --port 4022 --path_prefix '/services/1/j/0/s'"));
+        assert!(script.contains(
+            r"--logdir './l'\''ogs' --host 127.0.0.1 --port 4022 --path_prefix '/services/1/j/0/s'"
+        ));
         assert!(script.contains("--ServerApp.sock=\"$dir/2.sock\""), "{script}");
         assert!(script.contains(r"cwd='/mnt/it'\''s here'"), "{script}");
         let parsed = std::process::Command::new("/bin/sh").args(["-n", "-c", script]).status().unwrap();
         assert!(parsed.success(), "{script}");
-        let parsed = std::process::Command::new("/bin/sh").args(["-n", "-c", of(LOGIN_FILE)]).status().unwrap();
+        let parsed =
+            std::process::Command::new("/bin/sh").args(["-n", "-c", of(LOGIN_FILE)]).status().unwrap();
         assert!(parsed.success(), "{}", of(LOGIN_FILE));
     }
 }

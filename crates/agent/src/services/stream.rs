@@ -44,7 +44,8 @@ pub(crate) async fn carry(
         Ok(far) => far,
         Err(why) => return failed(why),
     };
-    if stream.reveal().len() != STREAM_NAME_BYTES || far.write_all(stream.reveal().as_bytes()).await.is_err() {
+    if stream.reveal().len() != STREAM_NAME_BYTES || far.write_all(stream.reveal().as_bytes()).await.is_err()
+    {
         return None;
     }
     let mut near = near;

@@ -169,7 +169,7 @@ impl World {
             ranks: None,
             distribution: None,
             tracking: None,
-        services: Vec::new(),
+            services: Vec::new(),
         }
     }
 

@@ -150,13 +150,7 @@ pub(super) fn lost(job: &Job, attempt: AttemptId, reason: &Arc<str>) -> Event {
 }
 
 pub(super) fn requeued(job: &Job, attempt: AttemptId, requeue: Requeue) -> Event {
-    JobRequeued {
-        id: job.id,
-        attempt: attempt.number,
-        reason: requeue.reason,
-        cause: requeue.cause,
-    }
-    .into()
+    JobRequeued { id: job.id, attempt: attempt.number, reason: requeue.reason, cause: requeue.cause }.into()
 }
 
 /// A report of an attempt that is not the job's current one, or that was taken in before, changes nothing.

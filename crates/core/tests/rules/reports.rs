@@ -212,8 +212,7 @@ fn a_node_that_goes_takes_a_try_from_its_job_and_the_last_fails_it() {
         let answer = world.ask(Command::Report(gone(NodeId(node)))).unwrap();
         assert_eq!(answer[1], NodeGone { id: NodeId(node), reason: reason() }.into());
         if lost < ATTEMPTS_LOST_MAX {
-            let back =
-                JobRequeued { id: job, attempt: lost, reason: reason(), cause: Cause::NodeLost };
+            let back = JobRequeued { id: job, attempt: lost, reason: reason(), cause: Cause::NodeLost };
             assert_eq!(answer[0], back.into());
         } else {
             let Event::JobEnded(ended) = &answer[0] else { panic!("{answer:?}") };
@@ -284,11 +283,7 @@ fn an_attempt_starts_once_finalizes_and_ends() {
         attempt: 1,
         report: 1,
         run_deadline: None,
-        facts: [
-            ("provenance.clusterRevision".into(), "1".into()),
-            ("python".into(), "3".into()),
-        ]
-        .into(),
+        facts: [("provenance.clusterRevision".into(), "1".into()), ("python".into(), "3".into())].into(),
     };
     assert_eq!(world.ask(news(NODE, job, 1, 1, started())), Ok(vec![start.into()]));
     world.start(job);

@@ -70,7 +70,12 @@ pub(super) async fn drive(
             ) {
                 return Err(refusal);
             }
-            return close(app, family, failed(Class::UserCode, &format!("Trial {number} was refused: {refusal}"))).await;
+            return close(
+                app,
+                family,
+                failed(Class::UserCode, &format!("Trial {number} was refused: {refusal}")),
+            )
+            .await;
         }
     }
     match done {
@@ -197,7 +202,11 @@ async fn close(app: &App, family: &Family, outcome: Outcome) -> Result<(), Refus
 /// Whose matter it is that no trial completed: that of the first that failed.
 fn class_of(rows: &[JobRow]) -> Class {
     let failed = rows.iter().filter(|row| row.status == Status::Failed);
-    failed.filter_map(|row| row.failure.as_ref()).map(|failure| failure.class).next().unwrap_or(Class::UserCode)
+    failed
+        .filter_map(|row| row.failure.as_ref())
+        .map(|failure| failure.class)
+        .next()
+        .unwrap_or(Class::UserCode)
 }
 
 fn failed(class: Class, why: &str) -> Outcome {

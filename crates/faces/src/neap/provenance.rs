@@ -34,8 +34,11 @@ fn told(row: &JobRow, document: &JobDocument) -> Value {
     let fact = |key: &str| row.facts.get(&format!("{PROVENANCE}{key}"));
     let sources = &document.sources;
     let node = |id: &NodeId| format!("n-{id}");
-    let nodes: Vec<String> =
-        if row.ranks.is_empty() { row.node.iter().map(node).collect() } else { row.ranks.iter().map(node).collect() };
+    let nodes: Vec<String> = if row.ranks.is_empty() {
+        row.node.iter().map(node).collect()
+    } else {
+        row.ranks.iter().map(node).collect()
+    };
     json!({
         "job": row.name,
         "status": row.status.word(),

@@ -80,9 +80,9 @@ pub(crate) fn link(
 ) -> Result<Response, Refusal> {
     let node = match ask.query.get("node") {
         None => 0,
-        Some(text) => text
-            .parse()
-            .map_err(|_| Refusal::because(Code::BadArgument, format!("'{text}' is not the index of a node.")))?,
+        Some(text) => text.parse().map_err(|_| {
+            Refusal::because(Code::BadArgument, format!("'{text}' is not the index of a node."))
+        })?,
     };
     let place = place_of(workspace, job, node, service);
     Found::find(app, &place)?;

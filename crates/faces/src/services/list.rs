@@ -30,9 +30,9 @@ pub(crate) fn instances(
     let mut all = Map::new();
     for (name, service) in told(app, &row, &document, node) {
         let endpoint = service.endpoint(&ask.base, workspace, &row.name, node, &name);
-        let error = service.error().map(|message| {
-            json!({"error": {"code": Code::ServiceNotReachable.name(), "message": message}})
-        });
+        let error = service
+            .error()
+            .map(|message| json!({"error": {"code": Code::ServiceNotReachable.name(), "message": message}}));
         let mut properties = Map::new();
         if let Some(state) = &service.state {
             for (key, value) in [("user", &state.user), ("hostKey", &state.host_key)] {
@@ -93,7 +93,14 @@ impl Told {
     }
 
     /// Where it is, while it is somewhere.
-    fn endpoint(&self, base: &str, workspace: &Workspace, job: &str, node: u32, name: &str) -> Option<String> {
+    fn endpoint(
+        &self,
+        base: &str,
+        workspace: &Workspace,
+        job: &str,
+        node: u32,
+        name: &str,
+    ) -> Option<String> {
         let there = self.state.as_ref().is_some_and(|state| state.status != ServiceStatus::Failed);
         there.then(|| format!("{base}{}", place_of(workspace, job, node, name).path()))
     }

@@ -112,7 +112,10 @@ impl Found {
             ));
         };
         let Some((attempt, node)) = running_on(app, &row, place.node) else {
-            return Err(unreachable(place, &format!("the job does not run there; it is {}", row.status.word())));
+            return Err(unreachable(
+                place,
+                &format!("the job does not run there; it is {}", row.status.word()),
+            ));
         };
         let told = app.control.services().of(attempt, node);
         let state = told.and_then(|all| all.into_iter().find(|state| state.name == place.service));

@@ -59,7 +59,9 @@ mod tests {
         ] {
             assert_eq!(Place::parse(path), Some((place.clone(), rest)), "{path}");
         }
-        for path in ["/services/1/j/0", "/services/x/j/0/s/", "/services/1/j/-1/s/", "/services//j/0/s/", "/other"] {
+        for path in
+            ["/services/1/j/0", "/services/x/j/0/s/", "/services/1/j/-1/s/", "/services//j/0/s/", "/other"]
+        {
             assert_eq!(Place::parse(path), None, "{path}");
         }
     }

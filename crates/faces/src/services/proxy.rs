@@ -80,8 +80,7 @@ pub(super) async fn forward(
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
     // It ends with the answer, or when nobody wants the rest of that.
     tokio::spawn(connection.with_upgrades());
-    let mut answered =
-        sender.send_request(Request::from_parts(parts, body)).await.map_err(failed)?;
+    let mut answered = sender.send_request(Request::from_parts(parts, body)).await.map_err(failed)?;
     let switched = match (answered.status(), upgrade) {
         (StatusCode::SWITCHING_PROTOCOLS, Some(client)) => {
             let protocol = answered.headers().get(header::UPGRADE).cloned();
@@ -179,7 +178,8 @@ fn request_headers(headers: &mut HeaderMap, route: &Route<'_>) {
 /// What the client is shown: what the service says of itself, at the place where it is shown.
 fn response_headers(headers: &mut HeaderMap, route: &Route<'_>) {
     without_hops(headers);
-    let moved = headers.get(header::LOCATION).and_then(|value| value.to_str().ok()).map(|to| location(to, route));
+    let moved =
+        headers.get(header::LOCATION).and_then(|value| value.to_str().ok()).map(|to| location(to, route));
     if let Some(Ok(moved)) = moved.as_deref().map(HeaderValue::from_str) {
         headers.insert(header::LOCATION, moved);
     }
@@ -298,7 +298,8 @@ mod tests {
         request_headers(&mut headers, &route(&place));
         let shown: Vec<(&str, &str)> =
             headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
-        let mut shown: Vec<String> = shown.into_iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        let mut shown: Vec<String> =
+            shown.into_iter().map(|(name, value)| format!("{name}: {value}")).collect();
         shown.sort();
         assert_eq!(
             shown,

@@ -126,7 +126,9 @@ fn pin(definition: &mut Value, provenance: &Value) {
     };
     put("/environment", "/environment/source");
     put("/code", "/code/source");
-    for name in provenance.get("inputs").and_then(Value::as_object).into_iter().flat_map(|inputs| inputs.keys()) {
+    for name in
+        provenance.get("inputs").and_then(Value::as_object).into_iter().flat_map(|inputs| inputs.keys())
+    {
         put(&format!("/inputs/{name}/path"), &format!("/inputs/{name}/source"));
     }
 }
@@ -210,8 +212,11 @@ mod tests {
         let provenance = json!({"environment": {"source": "azureml:e:7"}, "code": {"source": "azureml:c:1"},
             "inputs": {"d": {"source": "azureml:d:4"}, "f": {"source": "azureml:f:2"}, "n": {"value": "3"}}});
         super::pin(&mut definition, &provenance);
-        assert_eq!(definition, json!({"environment": "azureml:e:7", "code": "azureml:c:1",
-            "inputs": {"d": {"path": "azureml:d:4"}, "f": {"path": "azureml:f:2"}, "n": "3"}}));
+        assert_eq!(
+            definition,
+            json!({"environment": "azureml:e:7", "code": "azureml:c:1",
+            "inputs": {"d": {"path": "azureml:d:4"}, "f": {"path": "azureml:f:2"}, "n": "3"}})
+        );
     }
 
     /// The order of keys does not matter.

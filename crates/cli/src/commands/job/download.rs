@@ -121,8 +121,9 @@ async fn places(job: &str, session: &Session) -> Outcome<BTreeMap<String, String
     let path = format!("/history/v1.0{workspace}/rundata");
     let run = session.client.call(Method::POST, &path, Some(&json!({ "runId": job }))).await?.body;
     let outputs = run.pointer("/runMetadata/outputs").and_then(Value::as_object).into_iter().flatten();
-    let ids: BTreeMap<&str, &str> =
-        outputs.filter_map(|(name, output)| Some((name.as_str(), output.get("assetId")?.as_str()?))).collect();
+    let ids: BTreeMap<&str, &str> = outputs
+        .filter_map(|(name, output)| Some((name.as_str(), output.get("assetId")?.as_str()?)))
+        .collect();
     let path = format!("/data/v1.0{workspace}/dataversion/batchGetResolvedUris");
     let asked = json!({"values": ids.values().collect::<Vec<_>>()});
     let found = session.client.call(Method::POST, &path, Some(&asked)).await?.body;

@@ -64,10 +64,15 @@ pub fn connect(args: &ConnectArgs, global: &Global, terminal: &Terminal) -> Outc
     let session = Session::open(global, terminal)?;
     let (name, service) = crate::commands::block_on(find(args, &session))?;
     let property = |key: &str| {
-        service.pointer(&format!("/properties/{key}")).and_then(Value::as_str).map(str::to_owned).ok_or_else(|| {
-            Failure::failed(format!("the service '{name}' is {} and cannot be logged in to yet", status(&service)))
+        service.pointer(&format!("/properties/{key}")).and_then(Value::as_str).map(str::to_owned).ok_or_else(
+            || {
+                Failure::failed(format!(
+                    "the service '{name}' is {} and cannot be logged in to yet",
+                    status(&service)
+                ))
                 .hint(format!("`neap job show-services -n {}` says how it is", args.name))
-        })
+            },
+        )
     };
     let (user, host_key) = (property("user")?, property("hostKey")?);
     let known_hosts = KnownHosts::write(&format!("{HOST_ALIAS} {host_key}\n"))?;
@@ -199,7 +204,11 @@ async fn pipe(args: &TunnelArgs, session: &Session) -> Outcome<()> {
         )
     })?;
     let endpoint = service.get("endpoint").and_then(Value::as_str).ok_or_else(|| {
-        Failure::failed(format!("the service '{}' is {} and cannot be reached", args.service, status(&service)))
+        Failure::failed(format!(
+            "the service '{}' is {} and cannot be reached",
+            args.service,
+            status(&service)
+        ))
     })?;
     let stream = session.client.upgrade(endpoint, STREAM).await?;
     let (mut from_service, mut to_service) = tokio::io::split(stream);

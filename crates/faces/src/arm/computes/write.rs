@@ -108,7 +108,7 @@ async fn write(
         max: asked.max.or(current.map(|cluster| cluster.scale.max.into())),
         idle_ms: asked.idle_ms.or(current.and_then(|cluster| i64::try_from(cluster.scale.idle_ms).ok())),
         document: document.hash,
-        reference: ask.change_reference.as_deref().map(Into::into),
+        reference: ask.change_reference().map(Into::into),
         problems: asked.problems,
     });
     if ask.query.flag("neapDryRun") {

@@ -3,16 +3,8 @@
 use serde_json::{Map, Value};
 
 /// Fields that may be edited, or that only answers carry.
-const NOT_DEFINITION: &[&str] = &[
-    "displayName",
-    "description",
-    "tags",
-    "properties",
-    "isArchived",
-    "status",
-    "error",
-    "parameters",
-];
+const NOT_DEFINITION: &[&str] =
+    &["displayName", "description", "tags", "properties", "isArchived", "status", "error", "parameters"];
 
 /// The part of a request's `properties` that defines the job: kept, echoed by GET, compared by PUT.
 pub(super) fn definition(properties: &Map<String, Value>) -> Value {

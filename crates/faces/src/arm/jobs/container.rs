@@ -116,8 +116,12 @@ pub(super) fn isolation(asked: Option<&Value>, place: &str, problems: &mut Vec<P
 fn on_host(environment: &EnvironmentDocument, rules: &EnvironmentRules) -> Option<Problem> {
     let packages = match environment {
         EnvironmentDocument::Packages { packages } => packages,
-        EnvironmentDocument::Image { packages: Some(packages), .. } if rules.engine_missing().is_some() => packages,
-        EnvironmentDocument::Nothing | EnvironmentDocument::Image { .. } | EnvironmentDocument::Build { .. } => {
+        EnvironmentDocument::Image { packages: Some(packages), .. } if rules.engine_missing().is_some() => {
+            packages
+        }
+        EnvironmentDocument::Nothing
+        | EnvironmentDocument::Image { .. }
+        | EnvironmentDocument::Build { .. } => {
             return None;
         }
     };
@@ -204,9 +208,13 @@ mod tests {
         let none = EnvironmentRules::default();
         let engine = EnvironmentRules { engine_sockets: vec!["/".into()], ..EnvironmentRules::default() };
         let conda = EnvironmentRules { conda_programs: vec!["/".into()], ..EnvironmentRules::default() };
-        for (environment, rules, refused) in
-            [(&host, &none, true), (&host, &engine, true), (&host, &conda, false), (&image, &none, true), (&image, &engine, false)]
-        {
+        for (environment, rules, refused) in [
+            (&host, &none, true),
+            (&host, &engine, true),
+            (&host, &conda, false),
+            (&image, &none, true),
+            (&image, &engine, false),
+        ] {
             let found = check(&plain, environment, rules);
             assert_eq!(found.len(), usize::from(refused), "{environment:?}");
             if refused {

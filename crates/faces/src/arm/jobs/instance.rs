@@ -28,7 +28,10 @@ pub(super) fn filled<'a>(
     };
     let kind = spec["type"].as_str().unwrap_or("command");
     if kind != "command" {
-        problems.push(bad(format!("'{id}' is a component of type {kind}; a command job takes one of type command."), place));
+        problems.push(bad(
+            format!("'{id}' is a component of type {kind}; a command job takes one of type command."),
+            place,
+        ));
         return Ok(Cow::Borrowed(body));
     }
     let mut out = match component_body(&spec)["properties"].take() {
@@ -55,10 +58,8 @@ pub(super) fn filled<'a>(
 fn inputs(declared: &Value, given: &Value, problems: &mut Vec<Problem>) -> Map<String, Value> {
     let mut out = given.as_object().cloned().unwrap_or_default();
     for name in out.keys().filter(|name| declared.get(name.as_str()).is_none()) {
-        problems.push(bad(
-            format!("The component has no input '{name}'."),
-            &format!("properties.inputs.{name}"),
-        ));
+        problems
+            .push(bad(format!("The component has no input '{name}'."), &format!("properties.inputs.{name}")));
     }
     for (name, declared) in declared.as_object().into_iter().flatten() {
         let place = format!("properties.inputs.{name}");
@@ -124,11 +125,16 @@ mod tests {
 
     #[test]
     fn what_the_job_does_not_say_the_component_says() {
-        let (whole, problems) = fill(json!({"jobType": "Command", "componentId": "azureml:k:1", "command": null, "computeId": "c",
-            "environmentVariables": {"B": "2"}, "inputs": {"d": {"jobInputType": "uri_folder", "uri": "u"}}}));
+        let (whole, problems) = fill(
+            json!({"jobType": "Command", "componentId": "azureml:k:1", "command": null, "computeId": "c",
+            "environmentVariables": {"B": "2"}, "inputs": {"d": {"jobInputType": "uri_folder", "uri": "u"}}}),
+        );
         assert_eq!(problems, Vec::<String>::new());
         assert_eq!(whole["command"], "echo ${{inputs.n}} > ${{outputs.o}}/x");
-        assert_eq!((&whole["codeId"], &whole["environmentId"]), (&json!("azureml:c:1"), &json!("azureml:e:1")));
+        assert_eq!(
+            (&whole["codeId"], &whole["environmentId"]),
+            (&json!("azureml:c:1"), &json!("azureml:e:1"))
+        );
         assert_eq!(whole["environmentVariables"], json!({"A": "1", "B": "2"}));
         assert_eq!(whole["inputs"]["n"], json!({"jobInputType": "literal", "value": 3}));
         assert_eq!(whole["outputs"], json!({"o": {"jobOutputType": "uri_folder"}}));
@@ -139,7 +145,8 @@ mod tests {
 
     #[test]
     fn every_problem_is_told() {
-        let (_, problems) = fill(json!({"componentId": "azureml:k:1", "inputs": {"n": {"value": "9"}, "y": {"value": "1"}},
+        let (_, problems) =
+            fill(json!({"componentId": "azureml:k:1", "inputs": {"n": {"value": "9"}, "y": {"value": "1"}},
             "outputs": {"z": {"jobOutputType": "uri_file"}}}));
         assert_eq!(problems.len(), 4, "{problems:?}");
         assert_eq!(fill(json!({"componentId": "azureml:none:1"})).1.len(), 1);

@@ -75,7 +75,10 @@ fn look(store: &Store, inputs: &[Near]) -> neap_storage::Result<Vec<Problem>> {
             Some(name) => told(name, *shape, at, there),
             None if there.folder => None,
             None => Some(bad(
-                format!("There is nothing at '{}', where the job's code should be; upload it first.", at.path),
+                format!(
+                    "There is nothing at '{}', where the job's code should be; upload it first.",
+                    at.path
+                ),
                 "properties.codeId",
             )),
         })

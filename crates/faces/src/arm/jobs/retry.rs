@@ -39,7 +39,9 @@ pub(super) fn read(value: Option<&Value>, place: &str, problems: &mut Vec<Proble
         // Once more is the least that listing a code can mean.
         (None, false) => retry.max = 1,
         (Some(_), true) if !object.contains_key("exit_codes") => problems.push(bad(
-            format!("'{place}.max' says how often, and '{place}.exit_codes' for which exit codes is missing."),
+            format!(
+                "'{place}.max' says how often, and '{place}.exit_codes' for which exit codes is missing."
+            ),
             place,
         )),
         (_, true) => {}

@@ -87,7 +87,9 @@ fn read_one(
         "custom" => {
             if service.value("port").is_none() {
                 problems.push(bad(
-                    format!("The custom service '{name}' needs the 'port' on which the job's command listens."),
+                    format!(
+                        "The custom service '{name}' needs the 'port' on which the job's command listens."
+                    ),
                     &service.place("port"),
                 ));
             }
@@ -117,10 +119,8 @@ fn read_port(service: &Fields<'_>, problems: &mut Vec<Problem>) -> Option<u16> {
     let asked = service.integer("port", problems)?;
     let port = u16::try_from(asked).ok().filter(|port| *port > 0);
     if port.is_none() {
-        problems.push(bad(
-            format!("'port' is {asked}; it must be between 1 and 65535."),
-            &service.place("port"),
-        ));
+        problems
+            .push(bad(format!("'port' is {asked}; it must be between 1 and 65535."), &service.place("port")));
     }
     port
 }

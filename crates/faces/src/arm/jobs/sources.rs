@@ -95,9 +95,13 @@ mod tests {
             "p": {"jobInputType": "uri_folder", "uri": "azureml://datastores/s/paths/x/"},
             "n": {"jobInputType": "literal", "value": "3"}}});
         let sources = read(&shelf, &sample_workspace(), &asked).unwrap();
-        assert_eq!((sources.code.as_deref(), sources.code_hash.as_deref()), (Some("azureml:c:1"), Some("abc")));
+        assert_eq!(
+            (sources.code.as_deref(), sources.code_hash.as_deref()),
+            (Some("azureml:c:1"), Some("abc"))
+        );
         assert_eq!(sources.environment.as_deref(), Some("azureml:e:3"));
-        let inputs: Vec<(&str, &str)> = sources.inputs.iter().map(|(n, s)| (n.as_str(), s.as_str())).collect();
+        let inputs: Vec<(&str, &str)> =
+            sources.inputs.iter().map(|(n, s)| (n.as_str(), s.as_str())).collect();
         assert_eq!(
             inputs,
             [

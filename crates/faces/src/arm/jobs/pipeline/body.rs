@@ -40,9 +40,7 @@ pub(super) fn job(parts: &Parts<'_>) -> Value {
     for key in ["tags", "properties", "description"] {
         put(key, node[key].clone());
     }
-    for (from, to) in
-        [("identity", "identity"), ("queue_settings", "queueSettings")]
-    {
+    for (from, to) in [("identity", "identity"), ("queue_settings", "queueSettings")] {
         put(to, camel(first(&[node, spec], from)));
     }
     // Their names are the user's.

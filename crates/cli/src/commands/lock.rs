@@ -37,7 +37,7 @@ enum On {
 
 /// What is locked.
 #[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
+#[group(multiple = false)]
 pub struct PlaceArgs {
     /// A cluster of the workspace
     #[arg(long, value_name = "NAME")]
@@ -72,7 +72,7 @@ pub struct DeleteArgs {
     #[arg(long, short = 'n')]
     name: String,
     #[command(flatten)]
-    place: Option<PlaceArgs>,
+    place: PlaceArgs,
 }
 
 const COLUMNS: &[Column] = &[
@@ -88,12 +88,7 @@ pub fn run(command: &LockCommand, global: &Global, terminal: &Terminal) -> Outco
     let session = Session::open(global, terminal)?;
     block_on(async {
         match command {
-            LockCommand::Create(args) => {
-                let path = format!("{}/{}", locks(&place(&session, &args.place)), segment(&args.name));
-                let body = json!({"properties": {"level": args.lock_type, "notes": args.notes}});
-                let answer = session.client.call(Method::PUT, &path, Some(&body)).await?.body;
-                session.print(&shown(&answer), COLUMNS)?;
-            }
+            LockCommand::Create(args) => create(args, &session).await?,
             LockCommand::List => {
                 let rows: Vec<Value> = all(&session).await?.iter().map(shown).collect();
                 session.print(&Value::Array(rows), COLUMNS)?;
@@ -104,10 +99,21 @@ pub fn run(command: &LockCommand, global: &Global, terminal: &Terminal) -> Outco
     })
 }
 
+async fn create(args: &CreateArgs, session: &Session) -> Outcome<()> {
+    let Some(place) = place(session, &args.place) else {
+        return Err(Failure::usage("say what to lock")
+            .hint("--compute NAME, --on workspace or --on group; a lock on the group stops scaling, too"));
+    };
+    let path = format!("{}/{}", locks(&place), segment(&args.name));
+    let body = json!({"properties": {"level": args.lock_type, "notes": args.notes}});
+    let answer = session.client.call(Method::PUT, &path, Some(&body)).await?.body;
+    session.print(&shown(&answer), COLUMNS)
+}
+
 /// By name alone where there is only one of it.
 async fn delete(args: &DeleteArgs, session: &Session) -> Outcome<()> {
-    let path = match &args.place {
-        Some(on) => format!("{}/{}", locks(&place(session, on)), segment(&args.name)),
+    let path = match place(session, &args.place) {
+        Some(place) => format!("{}/{}", locks(&place), segment(&args.name)),
         None => {
             let all = all(session).await?;
             let named: Vec<&Value> = all
@@ -150,15 +156,17 @@ fn locks(scope: &str) -> String {
     format!("{scope}/providers/Microsoft.Authorization/locks")
 }
 
-fn place(session: &Session, args: &PlaceArgs) -> String {
+/// What the flags name, if they name anything.
+fn place(session: &Session, args: &PlaceArgs) -> Option<String> {
     match (&args.compute, args.on) {
-        (Some(compute), _) => session.path(&format!("computes/{}", segment(compute))),
-        (None, Some(On::Group)) => format!(
+        (Some(compute), _) => Some(session.path(&format!("computes/{}", segment(compute)))),
+        (None, Some(On::Group)) => Some(format!(
             "/subscriptions/{}/resourceGroups/{}",
             segment(&session.scope.subscription_id),
             segment(&session.scope.resource_group)
-        ),
-        (None, _) => session.workspace_path(),
+        )),
+        (None, Some(On::Workspace)) => Some(session.workspace_path()),
+        (None, None) => None,
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{queue_key, with_cluster};
+use super::clusters::with_cluster;
+use super::jobs::queue_key;
 use crate::event::{FamilyClosing, FamilyOpened, JobCancelRequested, JobEnded, JobReleased};
 use crate::family::{FailedMember, Family, Wait};
 use crate::ids::{JobId, NameFingerprint};

@@ -1,0 +1,158 @@
+//! Nodes: kept with their timers, and with where they stand in their cluster's indices.
+
+use std::sync::Arc;
+
+use super::clusters::with_cluster;
+use super::governance;
+use crate::cluster::Cluster;
+use crate::event;
+use crate::ids::NodeId;
+use crate::meter::Payer;
+use crate::node::{Node, NodeState};
+use crate::state::{State, Timer};
+use crate::units::{Capacity, Millis};
+
+pub(super) fn requested(state: &mut State, at: Millis, e: &event::NodeRequested) {
+    let cluster = state.clusters.get(&e.cluster).cloned();
+    let Some(shape) = e.shape.clone().or_else(|| cluster.as_ref().map(|c| c.shape.clone())) else { return };
+    if let Some(cluster) = cluster {
+        governance::count_node(state, &cluster, &shape, 1);
+    }
+    let node = Node {
+        id: e.id,
+        cluster: e.cluster,
+        state: NodeState::Requested { deadline: e.deadline },
+        since: at,
+        reason: e.reason.clone(),
+        shape,
+        requested: at,
+        metered: at,
+        caused_by: e.cause.and_then(|job| state.jobs.get(&job)).map(|job| Payer::of(job)),
+        last: None,
+        nominal: e.nominal,
+        actual: None,
+        used: Capacity::default(),
+        exclusive: false,
+        attempts: Vec::new(),
+        silent: false,
+    };
+    state.nodes.insert(e.id, Arc::new(node));
+    state.next.node = state.next.node.max(e.id.next());
+    state.provided = state.provided.plus(e.nominal);
+    with_cluster(state, e.cluster, |cluster| {
+        cluster.nodes.insert(e.id);
+        cluster.live += 1;
+    });
+    time_node(state, e.id);
+}
+
+pub(super) fn enter(state: &mut State, at: Millis, id: NodeId, next: NodeState, reason: &str) {
+    with_node(state, id, |node| {
+        node.state = next;
+        node.since = at;
+        node.reason = reason.into();
+    });
+}
+
+pub(super) fn gone(state: &mut State, id: NodeId) {
+    untime_node(state, id);
+    let Some(node) = state.nodes.remove(&id) else { return };
+    state.provided = state.provided.minus(node.nominal);
+    if let Some(cluster) = state.clusters.get(&node.cluster).cloned() {
+        governance::count_node(state, &cluster, &node.shape, -1);
+    }
+    let standing = Standing::of(&node);
+    with_cluster(state, node.cluster, |cluster| {
+        standing.leave(cluster, id);
+        cluster.nodes.remove(&id);
+    });
+}
+
+/// Changes a node and keeps everything that is counted or timed by it.
+pub(super) fn with_node<T>(state: &mut State, id: NodeId, change: impl FnOnce(&mut Node) -> T) -> Option<T> {
+    untime_node(state, id);
+    let node = Arc::make_mut(state.nodes.get_mut(&id)?);
+    let before = Standing::of(node);
+    let result = change(node);
+    let after = Standing::of(node);
+    let cluster = node.cluster;
+    if before != after {
+        with_cluster(state, cluster, |cluster| {
+            before.leave(cluster, id);
+            after.enter(cluster, id);
+        });
+    }
+    time_node(state, id);
+    Some(result)
+}
+
+/// Where a node stands in its cluster's indices.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Standing {
+    live: bool,
+    busy: bool,
+    unheard: bool,
+    idle: bool,
+    open: bool,
+}
+
+impl Standing {
+    fn of(node: &Node) -> Self {
+        let live = node.is_live();
+        let busy = live && !node.attempts.is_empty();
+        let placeable = matches!(node.state, NodeState::Ready) && !node.silent;
+        Self {
+            live,
+            busy,
+            unheard: live && !busy && node.silent,
+            idle: placeable && node.attempts.is_empty(),
+            open: placeable && busy && !node.exclusive && node.free().cpus_milli > 0,
+        }
+    }
+
+    fn leave(self, cluster: &mut Cluster, id: NodeId) {
+        cluster.live -= u32::from(self.live);
+        cluster.busy -= u32::from(self.busy);
+        cluster.unheard -= u32::from(self.unheard);
+        if self.idle {
+            cluster.idle.remove(&id);
+        }
+        if self.open {
+            cluster.open.remove(&id);
+        }
+    }
+
+    fn enter(self, cluster: &mut Cluster, id: NodeId) {
+        cluster.live += u32::from(self.live);
+        cluster.busy += u32::from(self.busy);
+        cluster.unheard += u32::from(self.unheard);
+        if self.idle {
+            cluster.idle.insert(id);
+        }
+        if self.open {
+            cluster.open.insert(id);
+        }
+    }
+}
+
+/// When a node next needs a look: its state's deadline, or the end of its idle time.
+pub fn node_timer(state: &State, node: &Node) -> Option<Millis> {
+    if node.is_idle() {
+        let idle_ms = state.clusters.get(&node.cluster)?.scale.idle_ms;
+        Some(node.since.plus(idle_ms))
+    } else {
+        node.state.deadline()
+    }
+}
+
+pub(super) fn time_node(state: &mut State, id: NodeId) {
+    if let Some(at) = state.nodes.get(&id).and_then(|node| node_timer(state, node)) {
+        state.timers.insert((at, Timer::Node(id)));
+    }
+}
+
+pub(super) fn untime_node(state: &mut State, id: NodeId) {
+    if let Some(at) = state.nodes.get(&id).and_then(|node| node_timer(state, node)) {
+        state.timers.remove(&(at, Timer::Node(id)));
+    }
+}

@@ -151,7 +151,7 @@ pub(crate) fn trial_body(asked: &Value, number: u32, params: &Params) -> Value {
     for key in ["codeId", "environmentId", "distribution"] {
         put(key, trial[key].clone());
     }
-    for key in ["experimentName", "computeId", "identity", "queueSettings"] {
+    for key in ["experimentName", "computeId", "identity", "queueSettings", "services"] {
         put(key, asked[key].clone());
     }
     // A trial that is a component takes what is tried as an input of the same name.

@@ -26,7 +26,18 @@ need_programs() {
   fi
 }
 
-# The same for modules of the system's Python. They are large and only tests use them: where there is no package, it is only said.
+# Programs of a package that would also start a service: that is kept from starting, the tests run it themselves.
+need_programs_only() {
+  local guard=/usr/sbin/policy-rc.d made=
+  if [ ! -e "$guard" ]; then
+    made=1
+    printf '#!/bin/sh\nexit 101\n' > "$guard" && chmod +x "$guard"
+  fi
+  need_programs "$@"
+  [ -z "$made" ] || rm -f "$guard"
+}
+
+# As need_programs, for modules of the system's Python. They are large and only tests use them: where there is no package, it is only said.
 need_modules() {
   local missing=() pair
   for pair in "$@"; do
@@ -95,6 +106,8 @@ case $mode in
     need_programs node:nodejs npm:npm
     # The partition tests make a network namespace and cut it: only root can.
     [ "$(id -u)" != 0 ] || need_programs nft:nftables ip:iproute2
+    # Services of jobs are tested with the real ssh; without its programs those tests are skipped.
+    [ "$(id -u)" != 0 ] || need_programs_only ssh:openssh-client sshd:openssh-server
     # Distributed jobs are tested with the system's own PyTorch and Open MPI; without root those tests are skipped.
     [ "$(id -u)" != 0 ] || need_programs mpirun:openmpi-bin mpicc:libopenmpi-dev
     [ "$(id -u)" != 0 ] || need_modules torch:python3-torch mpi4py:python3-mpi4py

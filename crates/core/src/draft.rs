@@ -85,6 +85,10 @@ impl Draft {
             Event::NodeRequested(e) => {
                 self.touched.nodes.insert(e.id);
                 self.cluster(e.cluster);
+                // What it takes of a quota may bind somebody else who waits.
+                if !self.state.quotas.is_empty() {
+                    self.touched.clusters.extend(self.state.waiting_for_room.iter());
+                }
             }
             Event::NodeCreating(e) => self.node(e.id),
             Event::NodePreparing(e) => self.node(e.id),

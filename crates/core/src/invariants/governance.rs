@@ -1,13 +1,13 @@
 //! Q1 and K1: no grant passes a limit on cores, and what a lock holds still is still.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use imbl::OrdMap;
 
 use super::{Violation, broken};
-use crate::cluster::{Cluster, Shape};
+use crate::cluster::{Cluster, Scale, Shape};
 use crate::event::Event;
-use crate::ids::ClusterId;
+use crate::ids::{ClusterId, NodeId};
 use crate::lock;
 use crate::quota::{self, Holder, QuotaKey, Usage};
 use crate::state::State;
@@ -45,6 +45,8 @@ pub fn q1_usage_is_counted(state: &State, out: &mut Vec<Violation>) {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Grants {
     declared: BTreeMap<ClusterId, u32>,
+    /// Nodes that were let go: where one does not go in time, that is said again.
+    leaving: BTreeSet<NodeId>,
 }
 
 impl Grants {
@@ -63,7 +65,10 @@ impl Grants {
                 }
                 still(cluster, after, "asked for a node", out);
             }
-            Event::NodeLeaving(e) => {
+            Event::NodeGone(e) => {
+                self.leaving.remove(&e.id);
+            }
+            Event::NodeLeaving(e) if self.leaving.insert(e.id) => {
                 let Some(node) = after.nodes.get(&e.id) else { return };
                 let by_scaling = node.reason.starts_with("idle") || node.reason.starts_with("max_instances");
                 if let Some(cluster) = after.clusters.get(&node.cluster).filter(|_| by_scaling) {
@@ -76,11 +81,13 @@ impl Grants {
 
     fn declared(&mut self, id: ClusterId, max: u32, after: &State, out: &mut Vec<Violation>) {
         let before = self.declared.insert(id, max);
-        let Some(cluster) = after.clusters.get(&id).filter(|_| before.is_none_or(|before| max > before))
-        else {
-            return;
-        };
+        let Some(cluster) = after.clusters.get(&id) else { return };
         for (key, limit) in limits_on(after, cluster, &cluster.shape) {
+            // What takes no more of it than before passes, whatever the limit is by now.
+            let takes = |max: u32| quota::holds(&key.pool, &cluster.shape, Scale { max, ..cluster.scale });
+            if takes(max) <= before.map_or(0, takes) {
+                continue;
+            }
             let held = after.quota_usage.get(&key).map_or(0, |usage| usage.held);
             if held > limit {
                 broken(out, "Q1", format!("cluster {id} makes {held} of {limit} of {key}"));

@@ -102,7 +102,7 @@ async fn what_may_not_change_is_refused_in_words() {
     assert!(!made.text.contains("secret-pw"));
     assert_eq!(made.body["identity"]["type"], "SystemAssigned");
     assert_eq!(made.body["identity"]["principalId"].as_str().map(str::len), Some(36));
-    assert_eq!(made.body["properties"]["properties"]["neapWarnings"].as_array().map(Vec::len), Some(2));
+    assert_eq!(made.body["properties"]["properties"]["neapWarnings"].as_array().map(Vec::len), Some(3));
     world.put(&path, first.clone()).await.expect(200);
     for (at, value) in [
         ("/location", json!("eastus")),

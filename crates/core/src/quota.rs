@@ -321,15 +321,18 @@ pub fn nodes_free(state: &State, cluster: &Cluster) -> u32 {
     least(limits_on_nodes(state, cluster).map(|(_, limit, in_use)| limit.saturating_sub(in_use) / cores))
 }
 
-/// How many nodes the limits ever let a cluster have, once nobody else has more than its minimum.
+/// How many nodes the limits ever let a cluster have, were it alone.
 pub fn nodes_ever(state: &State, cluster: &Cluster) -> u32 {
+    let cores = cores(&cluster.shape).max(1);
+    least(limits_on_nodes(state, cluster).map(|(_, limit, _)| limit / cores))
+}
+
+/// The same, with everybody else at their minimum.
+pub fn nodes_beside_minimums(state: &State, cluster: &Cluster) -> u32 {
     let cores_each = cores(&cluster.shape).max(1);
+    let others = || state.clusters.values().filter(|c| c.id != cluster.id && c.scale.min > 0);
     least(limits_on_nodes(state, cluster).map(|(key, limit, _)| {
-        let others = state
-            .clusters
-            .values()
-            .filter(|c| c.id != cluster.id && c.location == cluster.location && c.scale.min > 0);
-        let kept: u64 = others
+        let kept: u64 = others()
             .filter(|c| keys_include(state, c, &key))
             .map(|c| cores(&c.shape) * u64::from(c.scale.min))
             .sum();

@@ -134,7 +134,7 @@ pub(super) fn first_for_room(state: &State) -> Option<&Job> {
     let can_have = |(cluster, job): &(&Arc<Cluster>, &Arc<Job>)| {
         let kept: u32 = state.clusters.values().filter(|c| c.id != cluster.id).map(|c| c.scale.min).sum();
         let provider = provider_nodes_ever(state, cluster.shape.nominal).saturating_sub(kept);
-        job.nodes <= provider.min(quota::nodes_ever(state, cluster))
+        job.nodes <= provider.min(quota::nodes_beside_minimums(state, cluster))
     };
     waiting.into_iter().find(can_have).map(|(_, job)| &**job)
 }

@@ -242,10 +242,12 @@ def test_uv_installs_where_it_is_there(index):
 
 def test_unknown_conda_packages_are_refused_by_name_all_at_once(host):
     environment = host.environment(condaFile=conda("numpy", "no-such-thing=1.2", "nor-this"))
-    name, log, facts = host.done(environment, "echo ran", "Failed")
-    message = host.server.job(name)["error"]["message"]
+    name = unique("job")
+    refused = host.server.http("PUT", f"{host.server.ws()}/jobs/{name}", host.body(environment, "echo ran"))
+    assert refused.status_code == 400, refused.text
+    message = refused.json()["error"]["message"]
     assert "no-such-thing=1.2" in message and "nor-this" in message and "numpy" not in message
-    assert facts["neap.failureClass"] == "environment" and facts["neap.nextStep"] and "ran" not in log.split()
+    assert host.server.http("GET", f"{host.server.ws()}/jobs/{name}").status_code == 404, "nothing is left behind"
 
 
 def test_a_failed_build_keeps_its_log(host):

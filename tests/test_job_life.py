@@ -288,7 +288,7 @@ def test_every_problem_of_a_job_is_listed(server, work_cluster):
         distribution={"distributionType": "Horovod"},
     )
     said = refused(server, unique("bad"), body)
-    for part in ("inputs.nope", "there-is-none", "codeId", "no-cluster", "not/there.csv", "uri_cube", "no-such-data", "timeout", "Horovod"):
+    for part in ("inputs.nope", "there-is-none", "codeId", "no-cluster", "not/there.csv", "uri_cube", "no-such-data", "timeout", "horovod"):
         assert part in said, (part, said)
 
 
@@ -439,7 +439,7 @@ def test_the_best_trial_is_what_is_downloaded_of_a_sweep(server, work_cluster, w
 
 def test_a_forced_trigger_has_the_time_it_was_asked_for(server, work_cluster, write):
     name = unique("sched")
-    job = {"type": "command", "command": "echo at ${{creation_context.trigger_time}}", "environment": PYTHON, "compute": f"azureml:{work_cluster}",
+    job = {"type": "command", "command": "echo at ${{inputs.at}}", "inputs": {"at": "${{creation_context.trigger_time}}"}, "environment": PYTHON, "compute": f"azureml:{work_cluster}",
            "resources": {"properties": {"neap": {"cpus": 0.2}}}}  # fmt: skip
     path = write("schedule.yml", {"name": name, "trigger": {"type": "cron", "expression": "0 0 1 1 *", "time_zone": "UTC"}, "create_job": job})
     server.cli("schedule", "create", "-f", path)

@@ -48,7 +48,9 @@ pub(super) fn job(parts: &Parts<'_>) -> Value {
         let named = services.iter().map(|(name, service)| (name.clone(), camel(service)));
         put("services", Value::Object(named.collect()));
     }
-    put("resources", camel(merged(&spec["resources"], &node["resources"])));
+    // What a trial asks for holds where the sweep is silent.
+    let of_trial = parts.trial.map_or(&Value::Null, |trial| &trial["resources"]);
+    put("resources", camel(merged(&merged(of_trial, &spec["resources"]), &node["resources"])));
     match parts.kind {
         "sweep" => {
             put("jobType", json!("Sweep"));

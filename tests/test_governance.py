@@ -71,23 +71,25 @@ def test_a_cluster_beyond_the_limit_is_refused_with_everything_there_is_to_know(
 
 def test_the_command_line_says_the_same_and_asks_for_more(governed):
     server, name = governed, unique("gv")
-    server.cli("quota", "set", "--dedicated", "--limit", "8", "--level", "workspace", "--location", "eastus")
-    refused = server.cli("compute", "create", "-n", name, "--type", "AmlCompute", "--size", "STANDARD_DS3_v2", "--location", "eastus", "--max-instances", "9", check=False)
-    assert refused.returncode == 1
-    assert "ClusterCoreQuotaReached" in refused.stderr and "the limit of workspace" in refused.stderr and "is 8 cores" in refused.stderr, refused.stderr
+    # Other suites have clusters on this server.
+    before = held(server, "Total Cluster Dedicated Regional vCPUs")[0]
     pool = ["--dedicated", "--level", "workspace", "--location", "eastus"]
-    asked = server.json("quota", "request", *pool, "--limit", "64", "--reason", "training")
-    again = server.json("quota", "request", *pool, "--limit", "640")
-    assert (asked["status"], asked["current_limit"], asked["limit"], asked["reason"]) == ("Open", 8, 64, "training")
-    assert server.json("quota", "deny", str(again["id"]), "--reason", "too many")["status"] == "Denied"
-    assert server.json("quota", "approve", str(asked["id"]))["status"] == "Approved"
-    twice = server.cli("quota", "approve", str(asked["id"]), check=False)
+    server.cli("quota", "set", *pool, "--limit", before + 8)
+    create = ["compute", "create", "-n", name, "--type", "AmlCompute", "--size", "STANDARD_DS3_v2", "--location", "eastus", "--max-instances", "9"]
+    refused = server.cli(*create, check=False)
+    assert refused.returncode == 1
+    assert "ClusterCoreQuotaReached" in refused.stderr and "the limit of workspace" in refused.stderr and f"is {before + 8} cores" in refused.stderr, refused.stderr
+    asked = server.json("quota", "request", *pool, "--limit", before + 64, "--reason", "training")
+    again = server.json("quota", "request", *pool, "--limit", before + 640)
+    assert (asked["status"], asked["current_limit"], asked["limit"], asked["reason"]) == ("Open", before + 8, before + 64, "training")
+    assert server.json("quota", "deny", again["id"], "--reason", "too many")["status"] == "Denied"
+    assert server.json("quota", "approve", asked["id"])["status"] == "Approved"
+    twice = server.cli("quota", "approve", asked["id"], check=False)
     assert twice.returncode == 1 and "answered before" in twice.stderr
-    made = server.json("compute", "create", "-n", name, "--type", "AmlCompute", "--size", "STANDARD_DS3_v2", "--location", "eastus", "--max-instances", "9")
-    assert made["max_instances"] == 9
+    assert server.json(*create)["max_instances"] == 9
     rows = server.json("quota", "list", "--location", "eastus")
     own = next(r for r in rows if r["name"].startswith("Total Cluster Dedicated") and r["holder"].startswith("workspace"))
-    assert (own["limit"], own["free"]) == (64, 64 - own["held"])
+    assert (own["limit"], own["free"]) == (before + 64, 64 - 36)
     statuses = {r["id"]: r["status"] for r in server.json("quota", "requests")}
     assert (statuses[asked["id"]], statuses[again["id"]]) == ("Approved", "Denied")
 

@@ -446,5 +446,6 @@ def test_a_forced_trigger_has_the_time_it_was_asked_for(server, work_cluster, wr
     try:
         made = server.json("schedule", "trigger", "-n", name)["job_name"]
         server.wait_job(made, "Completed")
+        assert "at 20" in server.log(made), server.log(made)
     finally:
         server.cli("schedule", "delete", "-n", name, "--yes", check=False)

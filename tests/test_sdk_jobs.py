@@ -363,7 +363,8 @@ def test_a_scale_up_asks_for_the_whole_gap(send, server, cluster):
     jobs = [send("sleep 600", compute=name) for _ in range(4)]
     wait_until(lambda: [n["state"] for n in server.nodes(name)] == ["running"] * 3, "three nodes run")
     assert server.cluster(name)["currentNodeCount"] == 3 and server.cluster(name)["targetNodeCount"] == 3
-    assert sorted(server.status(j.name) for j in jobs) == ["Queued", "Running", "Running", "Running"]
+    statuses = lambda: sorted(server.status(j.name) for j in jobs)  # noqa: E731
+    wait_until(lambda: statuses() == ["Queued", "Running", "Running", "Running"], "three run and one waits")
 
 
 def test_minimum_of_one_starts_and_stays(send, server, cluster):

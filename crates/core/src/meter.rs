@@ -200,7 +200,7 @@ fn close(state: &State, node: &Node, at: Millis, out: &mut Vec<Posting>) {
         return;
     }
     match node.state {
-        _ if !node.attempts.is_empty() => shared(state, node, part(from, to, Cause::Run, None), out),
+        _ if !node.attempts.is_empty() => shared(state, node, &part(from, to, Cause::Run, None), out),
         NodeState::Requested { .. } | NodeState::Creating { .. } | NodeState::Preparing { .. } => {
             out.push(Posting::Segment(part(from, to, Cause::Boot, node.caused_by.clone())));
         }
@@ -229,7 +229,7 @@ fn close(state: &State, node: &Node, at: Millis, out: &mut Vec<Posting>) {
 }
 
 /// Divides a slice among those who share the node, by their dominant share of it.
-fn shared(state: &State, node: &Node, whole: Segment, out: &mut Vec<Posting>) {
+fn shared(state: &State, node: &Node, whole: &Segment, out: &mut Vec<Posting>) {
     let weigh = |id: &AttemptId| state.jobs.get(&id.job).map_or(0, |job| weight(job.need, node.nominal));
     let weights: Vec<u64> = node.attempts.iter().map(weigh).collect();
     for (id, cost) in node.attempts.iter().zip(split(whole.cost.0, &weights)) {

@@ -311,7 +311,7 @@ pub fn holder_words(state: &State, holder: &Holder) -> String {
 pub fn node_cut(state: &State, cluster: &Cluster) -> Option<Cut> {
     let needed = cores(&cluster.shape);
     limits_on_nodes(state, cluster).find_map(|(key, limit, in_use)| {
-        (in_use + needed > limit).then(|| Cut::Quota { key, limit, in_use, needed })
+        (in_use + needed > limit).then_some(Cut::Quota { key, limit, in_use, needed })
     })
 }
 

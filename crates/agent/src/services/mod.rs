@@ -95,7 +95,7 @@ pub(crate) fn arrange(
         })
         .collect::<io::Result<Vec<_>>>()?;
     let tmp = layout.dir.join("tmp");
-    let seen = if layout.is_apart() { PathBuf::from("/tmp") } else { tmp.clone() }.join(DIR);
+    let seen = if layout.is_apart() { Path::new("/tmp") } else { tmp.as_path() }.join(DIR);
     let place = Place { dir: &seen, cwd: &launch.cwd };
     if let Some(files) = script::files(&services, &place) {
         let dir = tmp.join(DIR);

@@ -40,7 +40,7 @@ impl Books {
                     self.posted.push((s.cause, s.payer.map(|payer| payer.job.0), s.cost.0));
                 }
                 Posting::Recast { attempt, cause } => {
-                    self.recast.push((attempt.job.0, attempt.number, cause))
+                    self.recast.push((attempt.job.0, attempt.number, cause));
                 }
             }
         }

@@ -39,13 +39,13 @@ fn rows(state: &State, subscription: &str, location: &str) -> Vec<Value> {
         if let Some(workspace) = state.workspaces.get(&cluster.workspace) {
             let id = paths::cluster_id(workspace, cluster);
             let in_use = quota::cores(&cluster.shape) * cluster.nodes.len() as u64;
-            out.push(row(&id, "workspaces/computes", name, location, (held, in_use, None)));
+            out.push(row(&id, "workspaces/computes", &name, location, (held, in_use, None)));
         }
     }
     let top = format!("/subscriptions/{subscription}");
     out.extend(families.iter().map(|(family, held)| {
         let name = format!("{} Cluster LowPriority vCPUs", family_words(family));
-        row(&top, "vmFamily", name, location, (*held, 0, None))
+        row(&top, "vmFamily", &name, location, (*held, 0, None))
     }));
     out
 }
@@ -72,10 +72,10 @@ fn of_key(state: &State, subscription: &str, key: &QuotaKey) -> Option<Value> {
     let usage = state.quota_usage.get(key).copied().unwrap_or_default();
     let scope = quotas::scope(state, subscription, key)?;
     let figures = (usage.held, usage.in_use, state.quotas.get(key).copied());
-    Some(row(&scope, quotas::kind(key), key.pool.azure_name(), &key.location, figures))
+    Some(row(&scope, quotas::kind(key), &key.pool.azure_name(), &key.location, figures))
 }
 
-fn row(scope: &str, kind: &str, name: String, location: &str, figures: (u64, u64, Option<u64>)) -> Value {
+fn row(scope: &str, kind: &str, name: &str, location: &str, figures: (u64, u64, Option<u64>)) -> Value {
     let (held, in_use, limit) = figures;
     let id = if kind == "vmFamily" || kind.starts_with("workspaces") {
         format!("{scope}/usages/{}", name.replace(' ', "_"))

@@ -195,7 +195,7 @@ fn one_output(fields: &Fields<'_>, call: &mut Call, problems: &mut Vec<Problem>)
             _ => problems.push(bad(format!("'{uri}' is not the place of a file."), "properties.outputData")),
         },
         _ => {
-            problems.push(bad("The output of a model is a UriFolder or a UriFile.", "properties.outputData"))
+            problems.push(bad("The output of a model is a UriFolder or a UriFile.", "properties.outputData"));
         }
     }
     call.outputs.insert(SCORE.into(), output);

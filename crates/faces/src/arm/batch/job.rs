@@ -173,7 +173,7 @@ pub(super) fn of_pipeline(
                 inputs.insert(name.clone(), given.clone());
             }
             (None, Value::Null) if is_flag(&wanted["optional"]) => {
-                drop(inputs.insert(name.clone(), Value::Null))
+                drop(inputs.insert(name.clone(), Value::Null));
             }
             (None, Value::Null) => problems.push(bad(
                 format!("The input '{name}' of the pipeline has no value and no default."),

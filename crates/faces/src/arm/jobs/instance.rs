@@ -116,17 +116,17 @@ mod tests {
         ])
     }
 
-    fn fill(properties: Value) -> (Value, Vec<String>) {
+    fn fill(properties: &Value) -> (Value, Vec<String>) {
         let body = json!({"properties": properties});
         let mut problems = Vec::new();
         let filled = filled(&body, &sample_workspace(), &shelf(), &mut problems).unwrap().into_owned();
-        (filled["properties"].clone(), problems.into_iter().map(|p| p.message.to_string()).collect())
+        (filled["properties"].clone(), problems.iter().map(|p| p.message.to_string()).collect())
     }
 
     #[test]
     fn what_the_job_does_not_say_the_component_says() {
         let (whole, problems) = fill(
-            json!({"jobType": "Command", "componentId": "azureml:k:1", "command": null, "computeId": "c",
+            &json!({"jobType": "Command", "componentId": "azureml:k:1", "command": null, "computeId": "c",
             "environmentVariables": {"B": "2"}, "inputs": {"d": {"jobInputType": "uri_folder", "uri": "u"}}}),
         );
         assert_eq!(problems, Vec::<String>::new());
@@ -139,17 +139,17 @@ mod tests {
         assert_eq!(whole["inputs"]["n"], json!({"jobInputType": "literal", "value": 3}));
         assert_eq!(whole["outputs"], json!({"o": {"jobOutputType": "uri_folder"}}));
         assert_eq!((&whole["resources"]["instanceCount"], &whole["computeId"]), (&json!(2), &json!("c")));
-        let again = fill(whole.clone());
+        let again = fill(&whole);
         assert_eq!(again, (whole, vec![]), "filling what is full changes nothing");
     }
 
     #[test]
     fn every_problem_is_told() {
         let (_, problems) =
-            fill(json!({"componentId": "azureml:k:1", "inputs": {"n": {"value": "9"}, "y": {"value": "1"}},
+            fill(&json!({"componentId": "azureml:k:1", "inputs": {"n": {"value": "9"}, "y": {"value": "1"}},
             "outputs": {"z": {"jobOutputType": "uri_file"}}}));
         assert_eq!(problems.len(), 4, "{problems:?}");
-        assert_eq!(fill(json!({"componentId": "azureml:none:1"})).1.len(), 1);
-        assert!(fill(json!({"componentId": "azureml:p:1"})).1[0].contains("of type pipeline"));
+        assert_eq!(fill(&json!({"componentId": "azureml:none:1"})).1.len(), 1);
+        assert!(fill(&json!({"componentId": "azureml:p:1"})).1[0].contains("of type pipeline"));
     }
 }

@@ -314,7 +314,8 @@ fn is_awaited(state: NodeState) -> bool {
         NodeState::Preparing { .. }
         | NodeState::Ready
         | NodeState::Leaving { .. }
-        | NodeState::Unusable { .. } => false,
+        | NodeState::Unusable { .. }
+        | NodeState::Preempted { .. } => false,
     }
 }
 

@@ -212,7 +212,8 @@ fn unwanted(state: &State, node: NodeId) -> Option<Arc<str>> {
             NodeState::Requested { .. }
             | NodeState::Creating { .. }
             | NodeState::Preparing { .. }
-            | NodeState::Ready => None,
+            | NodeState::Ready
+            | NodeState::Preempted { .. } => None,
         },
     }
 }

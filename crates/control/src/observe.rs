@@ -170,6 +170,7 @@ impl Observer {
                 let word = match batch.before.nodes.get(&e.id).map(|node| node.state) {
                     Some(NodeState::Leaving { .. }) => return,
                     Some(NodeState::Unusable { .. }) => "unusable",
+                    Some(NodeState::Preempted { .. }) => "preempted",
                     _ => leave_word(&e.reason),
                 };
                 left(batch, e.id, word);
@@ -205,6 +206,9 @@ impl Observer {
             | Event::NodeCreating(_)
             | Event::NodePreparing(_)
             | Event::NodeHeard(_)
+            | Event::NodePreempted(_)
+            | Event::NodeCordoned(_)
+            | Event::NodeUncordoned(_)
             | Event::JobUpdated(_)
             | Event::AttemptFinalizing(_)
             | Event::FamilyOpened(_)

@@ -20,7 +20,10 @@ pub fn repair(state: &State, found: &[Found]) -> Vec<Repair> {
     let orphans = unknown(state, found).map(|node| Repair::RemoveUnknown { node });
     let dead = state.nodes.values().filter(|node| {
         let expected = match node.state {
-            NodeState::Creating { .. } | NodeState::Preparing { .. } | NodeState::Ready => true,
+            NodeState::Creating { .. }
+            | NodeState::Preparing { .. }
+            | NodeState::Ready
+            | NodeState::Preempted { .. } => true,
             // Not made yet, or on its way out: the effects of these states ask the provider themselves.
             NodeState::Requested { .. } | NodeState::Leaving { .. } | NodeState::Unusable { .. } => false,
         };

@@ -46,7 +46,9 @@ impl<L: Clone> Roster<L> {
         if planted::is(Bug::RestartForgetsLeases) {
             return;
         }
-        for node in state.nodes.values().filter(|n| n.state == NodeState::Ready) {
+        for node in
+            state.nodes.values().filter(|n| matches!(n.state, NodeState::Ready | NodeState::Preempted { .. }))
+        {
             self.heard(node.id, state, now);
         }
     }

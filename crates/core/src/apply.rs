@@ -20,7 +20,7 @@ use crate::event::{self, Event};
 use crate::job::{Cancel, Phase, Stop};
 use crate::lock::LockScope;
 use crate::meter;
-use crate::node::NodeState;
+use crate::node::{Cordon, NodeState};
 use crate::state::{Group, GroupKey, State, Timer, Workspace, WorkspaceKey};
 use crate::units::Millis;
 
@@ -134,6 +134,16 @@ pub fn apply(state: &mut State, at: Millis, event: &Event) {
                     BootHealth { failures, last_reason: Some(e.reason.clone()), retry_at: e.retry_at },
                 );
             }
+        }
+        Event::NodePreempted(e) => {
+            nodes::enter(state, at, e.id, NodeState::Preempted { deadline: e.deadline }, &e.reason);
+        }
+        Event::NodeCordoned(e) => {
+            let cordon = Cordon { leave: e.leave, reason: e.reason.clone() };
+            nodes::with_node(state, e.id, |node| node.cordon = Some(cordon));
+        }
+        Event::NodeUncordoned(e) => {
+            nodes::with_node(state, e.id, |node| node.cordon = None);
         }
         Event::NodeGone(e) => nodes::gone(state, e.id),
 

@@ -87,12 +87,14 @@ pub struct Cluster {
     pub live: u32,
     /// How many of those have attempts. Kept by `apply`.
     pub busy: u32,
-    /// How many of those are unheard and have none: they serve nobody. Kept by `apply`.
+    /// How many of those are unheard or cordoned and have none: they serve nobody. Kept by `apply`.
     pub unheard: u32,
     /// Ready, heard, with nothing on it. Kept by `apply`.
     pub idle: OrdSet<NodeId>,
     /// Ready, heard, shared by some attempts and with room left. Kept by `apply`.
     pub open: OrdSet<NodeId>,
+    /// With nothing on them, and only there to go. Kept by `apply`.
+    pub done: OrdSet<NodeId>,
     /// Waiting jobs in the order they will be looked at. Kept by `apply`.
     pub queue: OrdSet<QueueKey>,
     /// Jobs that may not start yet.

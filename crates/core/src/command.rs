@@ -106,6 +106,24 @@ pub enum Command {
         name: Arc<str>,
     },
 
+    /// A node is taken back: the one named, else the one with the most to lose. Its attempts have `grace_ms` to save
+    /// what they have.
+    Evict {
+        cluster: ClusterId,
+        node: Option<NodeId>,
+        grace_ms: u64,
+        reason: Arc<str>,
+    },
+    /// Nothing new on this node. `leave`: it goes once its attempts have ended.
+    Cordon {
+        node: NodeId,
+        leave: bool,
+        reason: Arc<str>,
+    },
+    Uncordon {
+        node: NodeId,
+    },
+
     /// From a provider or an agent.
     Report(Report),
     /// The last news of an attempt, and what its outputs become if that completes the job: both or neither are so.

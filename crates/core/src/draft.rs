@@ -97,6 +97,9 @@ impl Draft {
             Event::NodeHeard(e) => self.node(e.id),
             Event::NodeLeaving(e) => self.node(e.id),
             Event::NodeUnusable(e) => self.node(e.id),
+            Event::NodePreempted(e) => self.node(e.id),
+            Event::NodeCordoned(e) => self.node(e.id),
+            Event::NodeUncordoned(e) => self.node(e.id),
             Event::NodeGone(e) => {
                 self.node(e.id);
                 // Room came free: whoever waits for it looks again.

@@ -37,7 +37,7 @@ fn of_node(state: &State, id: NodeId) -> Vec<Effect> {
         NodeState::Creating { .. } | NodeState::Preparing { .. } => Vec::new(),
         // A broken node is taken away at once; only its record stays for people to see.
         NodeState::Leaving { .. } | NodeState::Unusable { .. } => vec![Effect::RemoveNode { node: id }],
-        NodeState::Ready => {
+        NodeState::Ready | NodeState::Preempted { .. } => {
             node.attempts.iter().filter_map(|attempt| of_attempt(state, id, *attempt)).collect()
         }
     }

@@ -160,6 +160,11 @@ events! {
     "node.leaving" v 1 NodeLeaving { id: NodeId, deadline: Millis, reason: Arc<str>, }
     /// `retry_at` is when the cluster may ask for another.
     "node.unusable" v 1 NodeUnusable { id: NodeId, deadline: Millis, reason: Arc<str>, retry_at: Option<Millis>, }
+    /// It is taken back; at the deadline it is removed, whatever is on it.
+    "node.preempted" v 1 NodePreempted { id: NodeId, deadline: Millis, reason: Arc<str>, }
+    /// Nothing new is placed on it. `leave`: it goes once its attempts have ended.
+    "node.cordoned" v 1 NodeCordoned { id: NodeId, leave: bool, reason: Arc<str>, }
+    "node.uncordoned" v 1 NodeUncordoned { id: NodeId, }
     "node.gone" v 1 NodeGone { id: NodeId, reason: Arc<str>, }
 
     "job.submitted" v 1 JobSubmitted {

@@ -11,6 +11,7 @@ pub use governance::q1_usage_is_counted;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
 use self::governance::Grants;
 use crate::apply::{family_timer, job_timer, node_timer, queue_key};
@@ -19,7 +20,7 @@ use crate::event::Event;
 use crate::explain;
 use crate::ids::JobId;
 use crate::job::{Cause, JobState};
-use crate::node::NodeState;
+use crate::node::{Node, NodeState};
 use crate::plan;
 use crate::state::{State, Timer};
 
@@ -244,8 +245,9 @@ pub fn n1_every_node_is_known(state: &State, out: &mut Vec<Violation>) {
         }
         let live = nodes.iter().filter(|n| n.is_live()).count() as u32;
         let busy = nodes.iter().filter(|n| n.is_live() && !n.attempts.is_empty()).count() as u32;
-        let unheard =
-            nodes.iter().filter(|n| n.is_live() && n.attempts.is_empty() && n.silent).count() as u32;
+        let serves_nobody =
+            |n: &&&Arc<Node>| n.is_live() && n.attempts.is_empty() && (n.silent || n.cordon.is_some());
+        let unheard = nodes.iter().filter(serves_nobody).count() as u32;
         if (live, busy, unheard) != (cluster.live, cluster.busy, cluster.unheard) {
             broken(
                 out,
@@ -253,7 +255,12 @@ pub fn n1_every_node_is_known(state: &State, out: &mut Vec<Violation>) {
                 format!("cluster {} counts wrong: live {live}, busy {busy}, unheard {unheard}", cluster.id),
             );
         }
-        let idle = nodes.iter().filter(|n| n.is_idle() && !n.silent).count();
+        let done = nodes.iter().filter(|n| n.is_done()).count();
+        if done != cluster.done.len() {
+            let listed = cluster.done.len();
+            broken(out, "N1", format!("cluster {} is done with {done} nodes and lists {listed}", cluster.id));
+        }
+        let idle = nodes.iter().filter(|n| n.is_idle() && n.is_placeable()).count();
         if idle != cluster.idle.len() {
             broken(
                 out,

@@ -62,9 +62,8 @@ impl Job {
             Cause::NodeLost => {
                 Some(asked.and_then(|retry| retry.node_lost).unwrap_or(limits::ATTEMPTS_LOST_MAX - 1))
             }
-            Cause::Preempted => {
-                Some(asked.and_then(|retry| retry.preempted).unwrap_or(limits::ATTEMPTS_PREEMPTED_MAX - 1))
-            }
+            // No fault of the job's: as often as it happens, unless the job says otherwise.
+            Cause::Preempted => asked.and_then(|retry| retry.preempted),
             Cause::Unprepared => Some(limits::ATTEMPTS_UNPREPARED_MAX - 1),
             Cause::ExitCode => Some(asked.map_or(0, |retry| retry.max)),
             Cause::ServerStopped => None,
@@ -263,6 +262,8 @@ pub enum StopReason {
     Draining,
     /// Another rank of it did not succeed or was lost: they end together.
     Rank,
+    /// Its node is taken back: it may save what it has, and goes back to its place in the queue.
+    Preempt,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

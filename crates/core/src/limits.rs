@@ -30,8 +30,6 @@ pub const LOCKS_MAX: usize = 10_000;
 pub const LOCK_NAME_CHARS_MAX: usize = 90;
 /// Lost attempts after which a job is failed instead of tried again.
 pub const ATTEMPTS_LOST_MAX: u32 = 10;
-/// Attempts that may be preempted, unless the job says otherwise.
-pub const ATTEMPTS_PREEMPTED_MAX: u32 = 100;
 /// What a job may ask for in `resources.properties.neap.retry`: tries for each cause, and exit codes.
 pub const RETRIES_MAX: u32 = 1_000;
 pub const RETRY_EXIT_CODES_MAX: usize = 64;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::Event;
 use crate::ids::{AttemptId, ClusterId, JobId, NodeId};
-use crate::job::{Job, Need, Phase, Status};
+use crate::job::{Cause as Again, Job, Need, Phase, Status};
 use crate::lock;
 use crate::node::{Node, NodeState};
 use crate::planted::{self, Bug};
@@ -38,12 +38,14 @@ pub enum Cause {
     Canceled,
     /// The attempt did not count: its node was lost or it went back to the queue.
     Lost,
+    /// From the word that the node is taken back to its being gone.
+    Eviction,
     /// The node was on its way out.
     Leaving,
 }
 
 impl Cause {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Boot,
         Self::FailedBoot,
         Self::Idle,
@@ -53,6 +55,7 @@ impl Cause {
         Self::Failed,
         Self::Canceled,
         Self::Lost,
+        Self::Eviction,
         Self::Leaving,
     ];
 
@@ -67,6 +70,7 @@ impl Cause {
             Self::Failed => "failed",
             Self::Canceled => "canceled",
             Self::Lost => "lost",
+            Self::Eviction => "eviction",
             Self::Leaving => "leaving",
         }
     }
@@ -130,6 +134,8 @@ pub fn postings(before: &State, at: Millis, event: &Event) -> Vec<Posting> {
         }
     }
     let recast = match event {
+        // What was saved is not lost; what it cost to be taken back is on the books as that.
+        Event::JobRequeued(e) if e.cause == Again::Preempted => None,
         Event::JobRequeued(e) => Some((e.id, e.attempt, Cause::Lost)),
         Event::JobEnded(e) => match (e.attempt, e.outcome.status) {
             (Some(attempt), Status::Failed) => Some((e.id, attempt, Cause::Failed)),
@@ -171,6 +177,7 @@ pub fn ends_slice_of(before: &State, event: &Event) -> Vec<NodeId> {
         Event::NodeReady(e) => vec![e.id],
         Event::NodeUnusable(e) => vec![e.id],
         Event::NodeLeaving(e) => vec![e.id],
+        Event::NodePreempted(e) => vec![e.id],
         Event::NodeGone(e) => vec![e.id],
         Event::JobPlaced(e) => std::iter::once(e.node).chain(e.others.iter().copied()).collect(),
         Event::AttemptStarted(e) => held(&e.id),
@@ -207,6 +214,9 @@ fn close(state: &State, node: &Node, at: Millis, out: &mut Vec<Posting>) {
         NodeState::Unusable { .. } => {
             out.push(Posting::Segment(part(from, to, Cause::FailedBoot, node.caused_by.clone())));
         }
+        NodeState::Preempted { .. } => {
+            out.push(Posting::Segment(part(from, to, Cause::Eviction, node.last.clone())));
+        }
         NodeState::Leaving { .. } => {
             out.push(Posting::Segment(part(from, to, Cause::Leaving, node.last.clone())));
         }
@@ -235,7 +245,11 @@ fn shared(state: &State, node: &Node, whole: &Segment, out: &mut Vec<Posting>) {
     for (id, cost) in node.attempts.iter().zip(split(whole.cost.0, &weights)) {
         let job = state.jobs.get(&id.job);
         let phase = job.and_then(|job| job.attempt()).and_then(|attempt| attempt.phase_on(node.id));
-        let cause = if phase == Some(Phase::Assigned) { Cause::Staging } else { Cause::Run };
+        let cause = match (node.state, phase) {
+            (NodeState::Preempted { .. }, _) => Cause::Eviction,
+            (_, Some(Phase::Assigned)) => Cause::Staging,
+            _ => Cause::Run,
+        };
         let payer = job.map(|job| Payer::of(job));
         out.push(Posting::Segment(Segment {
             cost: MicroUsd(cost),

@@ -1,4 +1,4 @@
-//! A node: `requested → creating → preparing → ready → leaving → gone`, with `unusable` on the side.
+//! A node: `requested → creating → preparing → ready → leaving → gone`, with `unusable` and `preempted` on the side.
 //!
 //! Idle and running are both *ready*: a ready node with attempts is running. Every state but ready has a
 //! deadline; a ready node is bounded by its lease.
@@ -41,6 +41,15 @@ pub struct Node {
     pub attempts: Vec<AttemptId>,
     /// Not heard of for a while: nothing new is placed on it.
     pub silent: bool,
+    /// Somebody, or a new definition of its cluster, wants nothing new on it.
+    pub cordon: Option<Cordon>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cordon {
+    /// It goes once its attempts have ended; else it stays, for somebody to look at.
+    pub leave: bool,
+    pub reason: Arc<str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +75,10 @@ pub enum NodeState {
     Unusable {
         deadline: Millis,
     },
+    /// It is taken back: its attempts save what they can and go back to the queue. At the deadline it is removed.
+    Preempted {
+        deadline: Millis,
+    },
 }
 
 impl NodeState {
@@ -75,7 +88,8 @@ impl NodeState {
             | Self::Creating { deadline }
             | Self::Preparing { deadline }
             | Self::Leaving { deadline }
-            | Self::Unusable { deadline } => Some(deadline),
+            | Self::Unusable { deadline }
+            | Self::Preempted { deadline } => Some(deadline),
             Self::Ready => None,
         }
     }
@@ -93,8 +107,19 @@ impl Node {
             | NodeState::Creating { .. }
             | NodeState::Preparing { .. }
             | NodeState::Ready => true,
-            NodeState::Leaving { .. } | NodeState::Unusable { .. } => false,
+            NodeState::Leaving { .. } | NodeState::Unusable { .. } | NodeState::Preempted { .. } => false,
         }
+    }
+
+    /// Something new may be placed on it.
+    pub const fn is_placeable(&self) -> bool {
+        matches!(self.state, NodeState::Ready) && !self.silent && self.cordon.is_none()
+    }
+
+    /// It has nothing on it, and is only there to go.
+    pub fn is_done(&self) -> bool {
+        let drained = self.is_live() && self.cordon.as_ref().is_some_and(|cordon| cordon.leave);
+        self.attempts.is_empty() && (drained || matches!(self.state, NodeState::Preempted { .. }))
     }
 
     pub fn free(&self) -> Capacity {
@@ -111,6 +136,7 @@ impl Node {
             NodeState::Ready => "running",
             NodeState::Leaving { .. } => "leaving",
             NodeState::Unusable { .. } => "unusable",
+            NodeState::Preempted { .. } => "preempted",
         }
     }
 
@@ -124,6 +150,7 @@ impl Node {
             NodeState::Ready => "running",
             NodeState::Leaving { .. } => "leaving",
             NodeState::Unusable { .. } => "unusable",
+            NodeState::Preempted { .. } => "preempted",
         }
     }
 }

@@ -72,6 +72,13 @@ enum Step {
         attempt: u8,
         node: u8,
     },
+    Evict {
+        node: u8,
+    },
+    Cordon {
+        node: u8,
+        how: u8,
+    },
     Drain,
     Restart,
     Wait {
@@ -93,6 +100,8 @@ fn step() -> impl Strategy<Value = Step> {
         10 => (any::<u8>(), 0..8u8).prop_map(|(node, news)| Step::NodeNews { node, news }),
         12 => (any::<u8>(), 1..5u8, 0..10u8).prop_map(|(node, number, news)| Step::AttemptNews { node, number, news }),
         2 => (any::<u8>(), 1..4u8, any::<u8>()).prop_map(|(job, attempt, node)| Step::StaleNews { job, attempt, node }),
+        2 => any::<u8>().prop_map(|node| Step::Evict { node }),
+        1 => (any::<u8>(), 0..3u8).prop_map(|(node, how)| Step::Cordon { node, how }),
         1 => Just(Step::Drain),
         1 => Just(Step::Restart),
         1 => (0..24u8).prop_map(|luck| if luck == 0 { Step::DeleteWorkspace } else { Step::Restart }),
@@ -281,6 +290,19 @@ impl World {
                     news,
                 }));
             }
+            Step::Evict { node } => {
+                let Some(node) = self.node(node) else { return };
+                let cluster = self.state.nodes[&node].cluster;
+                let reason = "wanted elsewhere".into();
+                self.command(Command::Evict { cluster, node: Some(node), grace_ms: 1_000, reason });
+            }
+            Step::Cordon { node, how } => {
+                let Some(node) = self.node(node) else { return };
+                self.command(match how {
+                    0 => Command::Uncordon { node },
+                    how => Command::Cordon { node, leave: how == 1, reason: "looked at".into() },
+                });
+            }
             Step::Drain => self.command(Command::Drain { deadline: self.now.plus(10_000) }),
             Step::Restart => {
                 self.dirty = Dirty::all(&self.state);
@@ -296,6 +318,9 @@ impl World {
         for _ in 0..400 {
             let nodes: Vec<_> = self.state.nodes.values().cloned().collect();
             for node in nodes {
+                if node.cordon.is_some() && node.is_live() {
+                    self.command(Command::Uncordon { node: node.id });
+                }
                 match node.state {
                     NodeState::Requested { .. }
                     | NodeState::Creating { .. }
@@ -305,7 +330,7 @@ impl World {
                     NodeState::Leaving { .. } => self.command(Command::Report(node_news(node.id, 5))),
                     NodeState::Unusable { .. } => {}
                     NodeState::Ready if node.silent => self.command(Command::Report(node_news(node.id, 4))),
-                    NodeState::Ready => {
+                    NodeState::Ready | NodeState::Preempted { .. } => {
                         for attempt in &node.attempts {
                             for (number, news) in [(100, attempt_news(0)), (101, attempt_news(2))] {
                                 let report =

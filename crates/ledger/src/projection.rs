@@ -32,6 +32,7 @@ pub(crate) fn project(tables: &Connection, seq: u64, at: Millis, event: &Event) 
         Event::NodeReady(e) => node_ready(tables, at, e),
         Event::NodeLeaving(e) => node_leaving(tables, at, e),
         Event::NodeUnusable(e) => node_unusable(tables, at, e),
+        Event::NodePreempted(e) => node_state(tables, at, e.id, "preempted", &e.reason),
         Event::NodeGone(e) => node_gone(tables, at, e),
 
         Event::JobSubmitted(e) => job_submitted(tables, at, e),
@@ -59,6 +60,8 @@ pub(crate) fn project(tables: &Connection, seq: u64, at: Millis, event: &Event) 
         | Event::ClusterTarget(_)
         | Event::NodeSilent(_)
         | Event::NodeHeard(_)
+        | Event::NodeCordoned(_)
+        | Event::NodeUncordoned(_)
         | Event::FamilyClosing(_)
         | Event::SchedulePut(_)
         | Event::ScheduleDue(_)

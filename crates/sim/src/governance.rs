@@ -20,7 +20,7 @@ impl World {
         if !dice.once_in(3) {
             return;
         }
-        let command = match dice.below(6) {
+        let command = match dice.below(10) {
             0..3 => {
                 let pools =
                     [Pool::Dedicated, Pool::Family("standardDSv2Family".into()), Pool::NodesPerCluster];
@@ -45,6 +45,19 @@ impl World {
                 let (name, notes, by) = ("lock".into(), "".into(), "user".into());
                 Command::PutLock(PutLock { scope: scopes.swap_remove(at), name, level, notes, by })
             }
+            6..9 => {
+                let nodes: Vec<_> = state.nodes.values().map(|node| (node.id, node.cluster)).collect();
+                let at = dice.below(nodes.len() as u64) as usize;
+                let Some((node, cluster)) = nodes.get(at).copied() else { return };
+                match dice.below(4) {
+                    0 => Command::Cordon { node, leave: dice.once_in(2), reason: "looked at".into() },
+                    1 => Command::Uncordon { node },
+                    _ => {
+                        let (grace_ms, reason) = (dice.below(4_000), "wanted elsewhere".into());
+                        Command::Evict { cluster, node: Some(node), grace_ms, reason }
+                    }
+                }
+            }
             _ => {
                 let locks: Vec<_> = state.locks.values().cloned().collect();
                 let at = dice.below(locks.len() as u64) as usize;
@@ -61,6 +74,9 @@ impl World {
         for key in state.quotas.keys() {
             let command = Command::SetQuota { key: key.clone(), limit: None, by: "user".into() };
             self.ask(command, Request::Cluster);
+        }
+        for node in state.nodes.values().filter(|node| node.cordon.is_some() && node.is_live()) {
+            self.ask(Command::Uncordon { node: node.id }, Request::Cluster);
         }
         for lock in state.locks.values() {
             let command = Command::DeleteLock { scope: lock.scope.clone(), name: lock.name.clone() };

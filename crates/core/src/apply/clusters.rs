@@ -35,6 +35,7 @@ pub(super) fn created(state: &mut State, at: Millis, e: &event::ClusterCreated) 
         unheard: 0,
         idle: Default::default(),
         open: Default::default(),
+        done: Default::default(),
         queue: Default::default(),
         waiting: Default::default(),
         active: Default::default(),

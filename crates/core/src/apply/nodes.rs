@@ -35,6 +35,7 @@ pub(super) fn requested(state: &mut State, at: Millis, e: &event::NodeRequested)
         exclusive: false,
         attempts: Vec::new(),
         silent: false,
+        cordon: None,
     };
     state.nodes.insert(e.id, Arc::new(node));
     state.next.node = state.next.node.max(e.id.next());
@@ -94,19 +95,21 @@ struct Standing {
     unheard: bool,
     idle: bool,
     open: bool,
+    done: bool,
 }
 
 impl Standing {
     fn of(node: &Node) -> Self {
         let live = node.is_live();
         let busy = live && !node.attempts.is_empty();
-        let placeable = matches!(node.state, NodeState::Ready) && !node.silent;
+        let placeable = node.is_placeable();
         Self {
             live,
             busy,
-            unheard: live && !busy && node.silent,
+            unheard: live && !busy && (node.silent || node.cordon.is_some()),
             idle: placeable && node.attempts.is_empty(),
             open: placeable && busy && !node.exclusive && node.free().cpus_milli > 0,
+            done: node.is_done(),
         }
     }
 
@@ -120,6 +123,9 @@ impl Standing {
         if self.open {
             cluster.open.remove(&id);
         }
+        if self.done {
+            cluster.done.remove(&id);
+        }
     }
 
     fn enter(self, cluster: &mut Cluster, id: NodeId) {
@@ -131,6 +137,9 @@ impl Standing {
         }
         if self.open {
             cluster.open.insert(id);
+        }
+        if self.done {
+            cluster.done.insert(id);
         }
     }
 }

@@ -299,6 +299,9 @@ pub fn outcome_of_exit(job: &Job, exit: &Exit) -> Result<Outcome, Requeue> {
             Ok(timed_out(took_longer(job.timeout_ms.unwrap_or_default())))
         }
         (Some(StopReason::Draining), _) => Err(Requeue::server_stopped()),
+        (Some(StopReason::Preempt), _) => {
+            retries::again(job, Cause::Preempted, "its node was taken back".into())
+        }
         (_, Exit::Code { code }) => user(
             "UserError",
             format!("The command ended with exit code {code}."),

@@ -4,6 +4,7 @@ mod clusters;
 mod families;
 mod governance;
 mod jobs;
+mod nodes;
 mod places;
 mod ranks;
 mod reports;
@@ -66,6 +67,12 @@ pub fn decide(state: &State, command: Command, now: Millis) -> Result<Vec<Event>
         Command::PutSchedule(put) => schedules::put(state, put, now),
         Command::RecordFiring(firing) => schedules::record(state, firing, now),
         Command::DeleteSchedule { schedule } => schedules::delete(state, schedule),
+
+        Command::Evict { cluster, node, grace_ms, reason } => {
+            nodes::evict(state, cluster, node, grace_ms, reason, now)
+        }
+        Command::Cordon { node, leave, reason } => nodes::cordon(state, node, leave, reason),
+        Command::Uncordon { node } => nodes::uncordon(state, node),
 
         Command::Report(report) => reports::report(state, report, now),
         Command::ReportOutputs { report, assets } => {

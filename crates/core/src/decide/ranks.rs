@@ -79,7 +79,10 @@ pub(super) fn lost(
 ) -> Vec<Event> {
     let Some(rank) = attempt.rank_on(node) else { return Vec::new() };
     // A node that was taken away because it did not stop when told to has stopped; it was not lost.
-    let leaves = state.nodes.get(&node).is_some_and(|node| matches!(node.state, NodeState::Leaving { .. }));
+    let leaves = state
+        .nodes
+        .get(&node)
+        .is_some_and(|node| matches!(node.state, NodeState::Leaving { .. } | NodeState::Preempted { .. }));
     let exit = (leaves && attempt.stop.is_some()).then_some(Exit::Stopped);
     let ended = RankEnded {
         id: job.id,

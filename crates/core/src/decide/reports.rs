@@ -37,7 +37,7 @@ pub fn report(state: &State, report: Report, now: Millis) -> Result<Vec<Event>, 
             NodeState::Preparing { .. } | NodeState::Ready => {
                 return Err(Refusal::because(Code::LimitReached, "The node has joined already."));
             }
-            NodeState::Leaving { .. } | NodeState::Unusable { .. } => {
+            NodeState::Leaving { .. } | NodeState::Unusable { .. } | NodeState::Preempted { .. } => {
                 return Err(Refusal::because(Code::ResourceBeingDeleted, "The node is no longer wanted."));
             }
         }),
@@ -47,7 +47,7 @@ pub fn report(state: &State, report: Report, now: Millis) -> Result<Vec<Event>, 
                 Ok(vec![NodeReady { id: node, actual, isolation }.into()])
             }
             NodeState::Ready => Ok(Vec::new()),
-            NodeState::Leaving { .. } | NodeState::Unusable { .. } => {
+            NodeState::Leaving { .. } | NodeState::Unusable { .. } | NodeState::Preempted { .. } => {
                 Err(Refusal::because(Code::ResourceBeingDeleted, "The node is no longer wanted."))
             }
         },
@@ -92,7 +92,10 @@ pub(crate) fn boot_failed(state: &State, node: &Node, reason: Arc<str>, now: Mil
                 .into(),
             ]
         }
-        NodeState::Ready | NodeState::Leaving { .. } | NodeState::Unusable { .. } => Vec::new(),
+        NodeState::Ready
+        | NodeState::Leaving { .. }
+        | NodeState::Unusable { .. }
+        | NodeState::Preempted { .. } => Vec::new(),
     }
 }
 
@@ -103,7 +106,7 @@ fn gone(state: &State, node: &Node, reason: Arc<str>, now: Millis) -> Vec<Event>
         }
         // Shown until its deadline; then it leaves and is gone.
         NodeState::Unusable { .. } => Vec::new(),
-        NodeState::Ready | NodeState::Leaving { .. } => {
+        NodeState::Ready | NodeState::Leaving { .. } | NodeState::Preempted { .. } => {
             let mut events = resolve_lost_attempts(state, node, &reason, now);
             events.push(NodeGone { id: node.id, reason }.into());
             events
@@ -140,8 +143,12 @@ pub(super) fn lost(job: &Job, attempt: AttemptId, reason: &Arc<str>) -> Event {
             }
         }
         Some(StopReason::Draining) => requeued(job, attempt, Requeue::server_stopped()),
-        Some(StopReason::Cancel | StopReason::Rank) | None => {
-            match retries::again(job, Cause::NodeLost, reason.clone()) {
+        Some(StopReason::Cancel | StopReason::Rank | StopReason::Preempt) | None => {
+            let cause = match stop {
+                Some(StopReason::Preempt) => Cause::Preempted,
+                _ => Cause::NodeLost,
+            };
+            match retries::again(job, cause, reason.clone()) {
                 Ok(outcome) => ended(outcome),
                 Err(requeue) => requeued(job, attempt, requeue),
             }

@@ -61,7 +61,7 @@ fn node_due(draft: &mut Draft, dirty: &mut Dirty, id: NodeId, now: Millis) {
             let deadline = now.plus(settings.leave_deadline_ms);
             draft.emit(now, NodeLeaving { id, deadline, reason: node.reason.clone() });
         }
-        NodeState::Unusable { .. } => {
+        NodeState::Unusable { .. } | NodeState::Preempted { .. } => {
             let deadline = now.plus(settings.leave_deadline_ms);
             draft.emit(now, NodeLeaving { id, deadline, reason: node.reason.clone() });
         }

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use crate::cluster::{Cluster, Cut};
 use crate::draft::Draft;
 use crate::event::{ClusterTarget, NodeLeaving, NodeRequested};
-use crate::ids::{ClusterId, JobId};
+use crate::ids::{ClusterId, JobId, NodeId};
 use crate::job::{Job, Need};
 use crate::lock;
+use crate::node::{Node, NodeState};
 use crate::planted::{self, Bug};
 use crate::quota;
 use crate::state::State;
@@ -19,8 +20,15 @@ use crate::units::{Capacity, Millis};
 
 pub fn scale(draft: &mut Draft, id: ClusterId, now: Millis) {
     let Some(cluster) = draft.state.clusters.get(&id) else { return };
+    let locked = lock::scaling_cut(&draft.state, cluster).filter(|_| !planted::is(Bug::LockIgnored));
+    let done: Vec<_> = done_with(&draft.state, cluster, locked.is_some());
+    for (id, reason) in done {
+        let deadline = now.plus(draft.state.settings.leave_deadline_ms);
+        draft.emit(now, NodeLeaving { id, deadline, reason });
+    }
+    let Some(cluster) = draft.state.clusters.get(&id) else { return };
     let demand = demand(&draft.state, cluster, now);
-    if let Some(cut) = lock::scaling_cut(&draft.state, cluster).filter(|_| !planted::is(Bug::LockIgnored)) {
+    if let Some(cut) = locked {
         keep(draft, id, demand.nodes, vec![cut], now);
         return;
     }
@@ -33,6 +41,18 @@ pub fn scale(draft: &mut Draft, id: ClusterId, now: Millis) {
         }
     };
     keep(draft, id, demand.nodes, cuts, now);
+}
+
+/// Nodes with nothing on them that are only there to go. A lock keeps those that somebody drains; what is taken back is
+/// taken, lock or no lock.
+fn done_with(state: &State, cluster: &Cluster, locked: bool) -> Vec<(NodeId, Arc<str>)> {
+    let done = cluster.done.iter().filter_map(|id| state.nodes.get(id));
+    let goes = |node: &&Arc<Node>| !locked || matches!(node.state, NodeState::Preempted { .. });
+    let reason = |node: &Arc<Node>| match &node.cordon {
+        Some(cordon) if cordon.leave => cordon.reason.clone(),
+        _ => node.reason.clone(),
+    };
+    done.filter(goes).map(|node| (node.id, reason(node))).collect()
 }
 
 /// What there is becomes the target, and what kept it from being more is recorded.
@@ -241,17 +261,19 @@ fn shrink(draft: &mut Draft, id: ClusterId, desired: u32, now: Millis) {
     let mut spare: Vec<_> = candidates
         .iter()
         .filter_map(|id| draft.state.nodes.get(id))
+        .filter(|node| node.cordon.is_none() || live > cluster.scale.max)
         .filter(|node| node.is_live() && (node.attempts.is_empty() || planted::is(Bug::BusyNodeRemoved)))
         .cloned()
         .collect();
-    spare.sort_by_key(|node| (!node.silent, node.id));
+    let serves = |node: &Node| !node.silent && node.cordon.is_none();
+    spare.sort_by_key(|node| (serves(node), node.id));
     for node in spare {
         if live <= desired {
             return;
         }
         let reason: Arc<str> = if live > cluster.scale.max {
             format!("max_instances was lowered to {}", cluster.scale.max).into()
-        } else if !node.silent && serving <= desired {
+        } else if serves(&node) && serving <= desired {
             continue;
         } else if node.is_idle() && now >= node.since.plus(cluster.scale.idle_ms) {
             format!("idle for {} s", now.since(node.since) / 1000).into()
@@ -261,6 +283,6 @@ fn shrink(draft: &mut Draft, id: ClusterId, desired: u32, now: Millis) {
         let deadline = now.plus(draft.state.settings.leave_deadline_ms);
         draft.emit(now, NodeLeaving { id: node.id, deadline, reason });
         live -= 1;
-        serving -= u32::from(!node.silent);
+        serving -= u32::from(serves(&node));
     }
 }

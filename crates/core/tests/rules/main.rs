@@ -4,6 +4,7 @@
 mod clusters;
 mod costs;
 mod deadlines;
+mod eviction;
 mod exits;
 mod families;
 mod jobs;

@@ -237,7 +237,7 @@ impl Story {
             NodeState::Preparing { .. } => {
                 self.tell(NodeReady { id, actual: NODE, isolation: "cgroup".into() });
             }
-            NodeState::Leaving { .. } | NodeState::Unusable { .. } => {
+            NodeState::Leaving { .. } | NodeState::Unusable { .. } | NodeState::Preempted { .. } => {
                 self.tell(NodeGone { id, reason: "removed".into() });
             }
             NodeState::Ready => {}

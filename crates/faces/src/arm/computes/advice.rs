@@ -80,6 +80,7 @@ mod tests {
             unheard: 0,
             idle: Default::default(),
             open: Default::default(),
+            done: Default::default(),
             queue: Default::default(),
             waiting: Default::default(),
             active: Default::default(),

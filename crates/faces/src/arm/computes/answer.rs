@@ -82,14 +82,17 @@ fn counts(nodes: &[&Node]) -> Value {
         "preparingNodeCount": count("preparing"),
         "unusableNodeCount": count("unusable"),
         "leavingNodeCount": count("leaving"),
-        "preemptedNodeCount": 0,
+        "preemptedNodeCount": count("preempted"),
     })
 }
 
 /// Resizing as long as nodes are on their way in or out.
 fn allocation_state(cluster: &Cluster, nodes: &[&Node]) -> &'static str {
     let moving = nodes.iter().any(|node| match node.state {
-        NodeState::Requested { .. } | NodeState::Creating { .. } | NodeState::Leaving { .. } => true,
+        NodeState::Requested { .. }
+        | NodeState::Creating { .. }
+        | NodeState::Leaving { .. }
+        | NodeState::Preempted { .. } => true,
         NodeState::Preparing { .. } | NodeState::Ready | NodeState::Unusable { .. } => false,
     });
     let live = nodes.iter().filter(|node| node.is_live()).count();

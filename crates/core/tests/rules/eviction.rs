@@ -1,0 +1,119 @@
+//! Nodes that are taken back, and nodes that are kept free.
+
+use neap_core::job::{Cause, Exit, JobState, StopReason};
+use neap_core::node::NodeState;
+use neap_core::{Command, Event, NodeId};
+
+use crate::world::{CPU, World, gang, job, kinds};
+
+fn evict(node: Option<u64>) -> Command {
+    Command::Evict { cluster: CPU, node: node.map(NodeId), grace_ms: 1_000, reason: "taken back".into() }
+}
+
+fn cordon(node: u64, leave: bool) -> Command {
+    Command::Cordon { node: NodeId(node), leave, reason: "looked at".into() }
+}
+
+#[test]
+fn a_job_whose_node_is_taken_back_saves_what_it_has_and_keeps_its_place() {
+    let mut world = World::with_cluster(0, 1);
+    let first = world.submit("first");
+    world.ready(1);
+    world.start(first);
+    let second = world.submit("second");
+    let events = world.tell(evict(None));
+    // It counts no more: another is asked for at once.
+    assert_eq!(kinds(&events)[..3], ["node.preempted", "attempt.stop_requested", "node.requested"]);
+    assert_eq!(world.attempt(first).stop.as_ref().unwrap().why, StopReason::Preempt);
+    assert_eq!(world.node(1).azure_state(), "preempted");
+    let events = world.end(first, Exit::Stopped);
+    assert!(events.iter().any(|e| matches!(e, Event::JobRequeued(e) if e.cause == Cause::Preempted)));
+    assert!(matches!(world.node(1).state, NodeState::Leaving { .. }), "nothing is on it any more");
+    assert_eq!(world.queued(), [first.0, second.0], "back in its place");
+    assert_eq!(world.job(first).attempts_preempted, 1);
+}
+
+#[test]
+fn what_ends_well_meanwhile_is_complete() {
+    let mut world = World::with_cluster(0, 1);
+    let id = world.submit("quick");
+    world.ready(1);
+    world.start(id);
+    world.tell(evict(Some(1)));
+    let events = world.end(id, Exit::Success);
+    assert_eq!(crate::world::ends(&events).len(), 1);
+}
+
+#[test]
+fn at_the_deadline_the_node_goes_whatever_is_on_it() {
+    let mut world = World::with_cluster(0, 1);
+    let id = world.submit("deaf");
+    world.ready(1);
+    world.start(id);
+    world.tell(evict(Some(1)));
+    let events = world.wait(7_001);
+    assert!(kinds(&events).contains(&"node.leaving"), "{events:?}");
+    let events = world.gone(1);
+    assert!(events.iter().any(|e| matches!(e, Event::JobRequeued(e) if e.cause == Cause::Preempted)));
+    assert!(matches!(world.job(id).state, JobState::Queued { .. }));
+}
+
+#[test]
+fn a_gang_stops_and_resumes_whole() {
+    let mut world = World::with_cluster(0, 3);
+    let id = world.submit_job(gang("pair", 2));
+    world.ready(1);
+    world.ready(2);
+    world.rank_starts(id, 0);
+    world.rank_starts(id, 1);
+    world.tell(evict(Some(2)));
+    world.rank_ends(id, 1, Exit::Stopped);
+    assert!(world.job(id).attempt().is_some(), "the other rank has not ended");
+    world.rank_ends(id, 0, Exit::Stopped);
+    assert_eq!(world.job(id).attempts_preempted, 1);
+    world.ready(3);
+    assert_eq!(world.attempt(id).nodes().map(|n| n.0).collect::<Vec<_>>(), [1, 3]);
+}
+
+#[test]
+fn a_node_on_its_way_out_is_left_alone_and_one_of_others_is_not_found() {
+    let mut world = World::with_cluster(1, 1);
+    world.ready(1);
+    assert!(!world.tell(evict(Some(1))).is_empty());
+    assert!(world.tell(evict(Some(1))).is_empty());
+    assert!(world.ask(evict(Some(77))).is_err());
+}
+
+#[test]
+fn nothing_new_is_placed_on_a_cordoned_node_and_it_stays() {
+    let mut world = World::with_cluster(0, 2);
+    let first = world.submit("first");
+    world.ready(1);
+    world.start(first);
+    world.tell(cordon(1, false));
+    world.end(first, Exit::Success);
+    let second = world.submit("second");
+    assert!(world.job(second).attempt().is_none(), "not on the cordoned node");
+    world.ready(2);
+    assert_eq!(world.attempt(second).node, NodeId(2));
+    world.wait(60_000);
+    assert_eq!(world.node(1).state, NodeState::Ready, "somebody looks at it");
+    let third = world.submit("third");
+    assert!(world.job(third).attempt().is_none(), "a cordoned node counts against the maximum");
+    world.tell(Command::Uncordon { node: NodeId(1) });
+    assert_eq!(world.attempt(third).node, NodeId(1));
+}
+
+#[test]
+fn a_drained_node_goes_when_its_attempts_have_ended() {
+    let mut world = World::with_cluster(1, 1);
+    let id = world.submit_job(job("long"));
+    world.ready(1);
+    world.start(id);
+    world.tell(cordon(1, true));
+    assert_eq!(world.node(1).state, NodeState::Ready);
+    let events = world.end(id, Exit::Success);
+    assert!(kinds(&events).contains(&"node.leaving"), "{events:?}");
+    world.gone(1);
+    assert_eq!(world.cpu().live, 1, "the minimum is kept by another");
+}

@@ -220,6 +220,7 @@ impl Observer {
             | Event::QuotaSet(_)
             | Event::QuotaRequested(_)
             | Event::QuotaAnswered(_)
+            | Event::AllowanceSet(_)
             | Event::LockPut(_)
             | Event::LockDeleted(_)
             | Event::JobReleased(_)

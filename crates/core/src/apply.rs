@@ -187,6 +187,7 @@ pub fn apply(state: &mut State, at: Millis, event: &Event) {
         Event::QuotaSet(e) => governance::quota_set(state, e),
         Event::QuotaRequested(e) => governance::quota_requested(state, at, e),
         Event::QuotaAnswered(e) => governance::quota_answered(state, at, e),
+        Event::AllowanceSet(e) => governance::allowance_set(state, e),
         Event::LockPut(e) => governance::lock_put(state, at, e),
         Event::LockDeleted(e) => governance::lock_deleted(state, e),
         // Only ended jobs are deleted; their names stay used.

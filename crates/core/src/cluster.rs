@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use imbl::OrdSet;
+use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ClusterId, DocHash, JobId, NodeId, WorkspaceId};
 use crate::lock::LockLevel;
+use crate::queue::{Lane, Share};
 use crate::quota::QuotaKey;
 use crate::state::GroupKey;
 use crate::units::{Capacity, MicroUsd, Millis};
@@ -95,8 +96,14 @@ pub struct Cluster {
     pub open: OrdSet<NodeId>,
     /// With nothing on them, and only there to go. Kept by `apply`.
     pub done: OrdSet<NodeId>,
-    /// Waiting jobs in the order they will be looked at. Kept by `apply`.
+    /// Waiting jobs by priority and age. Kept by `apply`.
     pub queue: OrdSet<QueueKey>,
+    /// The same by priority and owner. Kept by `apply`.
+    pub lanes: OrdMap<Lane, OrdSet<JobId>>,
+    /// What each owner used and uses of it. Kept by `apply`.
+    pub shares: OrdMap<Arc<str>, Share>,
+    /// When one of them last changed: whose turn it is follows from the cluster alone, and not from the clock.
+    pub shares_at: Millis,
     /// Jobs that may not start yet.
     pub waiting: OrdSet<JobId>,
     /// Jobs with an attempt.
@@ -149,6 +156,8 @@ pub enum Cut {
     BootBackoff { failures: u32, retry_at: Millis },
     /// A limit on cores.
     Quota { key: QuotaKey, limit: u64, in_use: u64, needed: u64 },
+    /// Somebody, or a team, has as much running as is allowed.
+    Allowance { who: Arc<str>, of: Arc<str>, limit: u64, in_use: u64, needed: u64 },
     /// A lock: nodes are neither added nor removed.
     Lock { name: Arc<str>, level: LockLevel, on: Arc<str>, group: bool },
     /// The server is being stopped.
@@ -162,7 +171,8 @@ impl Cut {
             Self::ProviderNodes { .. }
             | Self::ProviderCapacity { .. }
             | Self::ProviderAtOnce { .. }
-            | Self::Quota { .. } => true,
+            | Self::Quota { .. }
+            | Self::Allowance { .. } => true,
             Self::Maximum { .. } | Self::BootBackoff { .. } | Self::Lock { .. } | Self::Draining => false,
         }
     }
@@ -200,6 +210,11 @@ impl Cut {
                     key.pool.flag(),
                     key.location,
                     in_use + needed
+                )
+            }
+            Self::Allowance { who, of, limit, in_use, needed } => {
+                format!(
+                    "A job needs {needed} more of the {of} that {who} may have at a time: {in_use} of {limit} are in use; it waits for one to end ('neap quota user' shows and sets the limits)."
                 )
             }
             Self::Lock { name, level, on, group } => {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::allowance::{Allowance, AllowanceKey};
 use crate::family::FamilyKind;
 use crate::ids::{AttemptId, ClusterId, DocHash, JobId, NodeId, ScheduleId, WorkspaceId};
 use crate::job::{AttemptFacts, Exit, Need, Outcome, Retry};
@@ -99,6 +100,12 @@ pub enum Command {
         approved: bool,
         by: Arc<str>,
         reason: Arc<str>,
+    },
+    /// How much somebody may have running; no `allowance`: as much as there is.
+    SetAllowance {
+        key: AllowanceKey,
+        allowance: Option<Allowance>,
+        by: Arc<str>,
     },
     PutLock(PutLock),
     DeleteLock {

@@ -65,7 +65,7 @@ impl Draft {
                 let there = self.state.clusters.values().filter(|cluster| cluster.location == e.key.location);
                 self.touched.clusters.extend(there.map(|cluster| cluster.id));
             }
-            Event::LockPut(_) | Event::LockDeleted(_) => {
+            Event::LockPut(_) | Event::LockDeleted(_) | Event::AllowanceSet(_) => {
                 self.touched.clusters.extend(self.state.clusters.keys());
             }
             Event::WorkspaceCreated(e) => self.workspace(e.id),
@@ -134,10 +134,14 @@ impl Draft {
             Event::AttemptStarted(e) => self.job(e.id),
             Event::AttemptFinalizing(e) => self.job(e.id),
             Event::AttemptStopRequested(e) => self.job(e.id),
-            Event::JobRequeued(e) => self.job(e.id),
+            Event::JobRequeued(e) => {
+                self.job(e.id);
+                self.allowed_again();
+            }
             Event::JobCancelRequested(e) => self.job(e.id),
             Event::JobEnded(e) => {
                 self.job(e.id);
+                self.allowed_again();
                 if !planted::is(Bug::FamilyNeverCloses) {
                     self.touched.families.extend(self.state.family_of(e.id));
                 }
@@ -149,6 +153,13 @@ impl Draft {
                     self.touched.families.extend(self.state.waits.get(waiter).map(|wait| wait.family));
                 }
             }
+        }
+    }
+
+    /// Somebody has one running less: whoever waits for that looks again.
+    fn allowed_again(&mut self) {
+        if !self.state.allowances.is_empty() {
+            self.touched.clusters.extend(self.state.waiting_for_room.iter());
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::allowance::{Allowance, AllowanceKey};
 use crate::cluster::{Cut, Scale, Shape};
 use crate::family::FamilyKind;
 use crate::ids::{ClusterId, DocHash, JobId, NodeId, ScheduleId, WorkspaceId};
@@ -231,6 +232,9 @@ events! {
         node: NodeId,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         others: Vec<NodeId>,
+        /// It goes before somebody who was promised its room for then: here it is stopped.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<Millis>,
     }
     "attempt.started" v 1 AttemptStarted {
         id: JobId,
@@ -306,6 +310,13 @@ events! {
     }
     "quota.requested" v 1 QuotaRequested { id: u64, key: QuotaKey, limit: u64, by: Arc<str>, reason: Arc<str>, }
     "quota.answered" v 1 QuotaAnswered { id: u64, approved: bool, by: Arc<str>, reason: Arc<str>, }
+    /// How much somebody may have running. No `allowance`: as much as there is.
+    "allowance.set" v 1 AllowanceSet {
+        key: AllowanceKey,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        allowance: Option<Allowance>,
+        by: Arc<str>,
+    }
     "lock.put" v 1 LockPut { scope: LockScope, name: Arc<str>, level: LockLevel, notes: Arc<str>, by: Arc<str>, }
     "lock.deleted" v 1 LockDeleted { scope: LockScope, name: Arc<str>, }
     /// A document's body was erased; its hash stays in the chain.

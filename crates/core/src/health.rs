@@ -144,6 +144,7 @@ pub const fn cut_word(cut: &Cut) -> &'static str {
         Cut::ProviderAtOnce { .. } => "provider_at_once",
         Cut::BootBackoff { .. } => "boot_backoff",
         Cut::Quota { .. } => "quota",
+        Cut::Allowance { .. } => "allowance",
         Cut::Lock { .. } => "lock",
         Cut::Draining => "draining",
     }
@@ -323,7 +324,7 @@ fn provider_limit(cluster: &Cluster) -> Signal {
             | Cut::Quota { .. }
             | Cut::Lock { .. }
             | Cut::Draining => true,
-            Cut::Maximum { .. } | Cut::BootBackoff { .. } => false,
+            Cut::Maximum { .. } | Cut::BootBackoff { .. } | Cut::Allowance { .. } => false,
         })
         .map(Cut::sentence)
         .collect();

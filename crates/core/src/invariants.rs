@@ -22,6 +22,7 @@ use crate::ids::JobId;
 use crate::job::{Cause, JobState};
 use crate::node::{Node, NodeState};
 use crate::plan;
+use crate::queue;
 use crate::state::{State, Timer};
 
 /// A broken promise.
@@ -91,6 +92,9 @@ pub fn j1_no_job_is_lost(state: &State, out: &mut Vec<Violation>) {
         }
     }
     for cluster in state.clusters.values() {
+        if queue::lanes_of(cluster) != cluster.queue.len() {
+            broken(out, "J1", format!("cluster {} has not as many in its lanes as wait", cluster.id));
+        }
         let listed = cluster.queue.iter().map(|key| key.job);
         let listed = listed.chain(cluster.waiting.iter().copied()).chain(cluster.active.iter().copied());
         for id in listed {

@@ -156,6 +156,10 @@ pub struct Attempt {
     pub node: NodeId,
     pub phase: Phase,
     pub since: Millis,
+    /// When it was placed.
+    pub placed: Millis,
+    /// It went before somebody who was promised its room for then: it is stopped here, and goes back.
+    pub until: Option<Millis>,
     /// The highest report of this attempt that was taken in.
     pub last_report: u64,
     pub stop: Option<Stop>,

@@ -7,6 +7,7 @@
 //! Nothing in this crate calls a clock, a random source, a log or I/O; there are no hash-ordered maps and no
 //! floats. Time comes in as [`Millis`] with each command. See `README.md` beside this crate for the flow.
 
+pub mod allowance;
 pub mod apply;
 pub mod catalogue;
 pub mod cluster;
@@ -30,6 +31,7 @@ pub mod node;
 pub mod plan;
 pub mod planted;
 pub mod problem;
+pub mod queue;
 pub mod quota;
 pub mod retired;
 pub mod schedule;

@@ -28,6 +28,13 @@ pub const QUOTA_REQUESTS_OPEN_MAX: usize = 1_000;
 pub const QUOTA_REQUESTS_KEPT: usize = 1_000;
 pub const LOCKS_MAX: usize = 10_000;
 pub const LOCK_NAME_CHARS_MAX: usize = 90;
+/// What was used counts half as much after this long, when it is said whose turn it is.
+pub const SHARE_HALF_LIFE_MS: u64 = 24 * 3600 * 1000;
+/// What is charged in advance when something is placed.
+pub const SHARE_ADVANCE_MS: u64 = 60_000;
+/// Jobs behind the first that cannot be placed that are looked at for going before it.
+pub const BACKFILL_LOOKED_AT_MAX: usize = 100;
+pub const ALLOWANCES_MAX: usize = 10_000;
 /// Lost attempts after which a job is failed instead of tried again.
 pub const ATTEMPTS_LOST_MAX: u32 = 10;
 /// What a job may ask for in `resources.properties.neap.retry`: tries for each cause, and exit codes.

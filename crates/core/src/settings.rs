@@ -1,6 +1,7 @@
 //! Configuration that decides something. It enters the log as an event at each start, so that a replay decides
 //! the same.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,9 @@ pub struct Settings {
     /// Between the polite and the final signal when an attempt is stopped.
     pub stop_grace_ms: u64,
     pub provider: ProviderSettings,
+    /// Who is in which team, for limits on what a team may have.
+    #[serde(default)]
+    pub teams: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
 }
 
 /// What the node maker can give.
@@ -77,6 +81,7 @@ impl Default for Settings {
             unusable_keep_ms: 300_000,
             stop_grace_ms: 5_000,
             provider: ProviderSettings { name: "local".into(), machine: None, nodes_max: 64, strict: false },
+            teams: BTreeMap::new(),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
 
+use crate::allowance::{Allowance, AllowanceKey};
 use crate::cluster::Cluster;
 use crate::family::{Family, Wait};
 use crate::ids::{ClusterId, DocHash, JobId, NameFingerprint, NodeId, ScheduleId, WorkspaceId};
@@ -55,6 +56,8 @@ pub struct State {
     /// What is held and in use, with and without a limit. Kept by `apply`.
     pub quota_usage: OrdMap<QuotaKey, Usage>,
     pub quota_requests: OrdMap<u64, Arc<QuotaRequest>>,
+    /// How much somebody may have running. A fresh server has no limits.
+    pub allowances: OrdMap<AllowanceKey, Allowance>,
     /// By what is locked, and the lower-case name.
     pub locks: OrdMap<(LockScope, Arc<str>), Arc<Lock>>,
     /// Everything with a deadline, in the order it comes due.

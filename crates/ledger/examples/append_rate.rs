@@ -100,7 +100,7 @@ impl Work {
                     }
                     .into()
                 }
-                4 => JobPlaced { id, attempt, node: NodeId(1), others: Vec::new() }.into(),
+                4 => JobPlaced { id, attempt, node: NodeId(1), others: Vec::new(), until: None }.into(),
                 0 => {
                     AttemptStarted { id, attempt, report: 1, run_deadline: None, facts: AttemptFacts::new() }
                         .into()

@@ -77,6 +77,7 @@ pub(crate) fn named_by(event: &Event) -> [Option<DocHash>; 2] {
         | Event::QuotaSet(_)
         | Event::QuotaRequested(_)
         | Event::QuotaAnswered(_)
+        | Event::AllowanceSet(_)
         | Event::LockPut(_)
         | Event::LockDeleted(_)
         | Event::JobDeleted(_) => [None, None],

@@ -8,7 +8,8 @@ use neap_core::cluster::QueueKey;
 use neap_core::family::FamilyKind;
 use neap_core::invariants::{self, Books, History, Violation};
 use neap_core::job::{JobState, Need, Status};
-use neap_core::node::NodeState;
+use neap_core::node::{Node, NodeState};
+use neap_core::plan::nodes_ever;
 use neap_core::plan::{Dirty, plan};
 use neap_core::{Event, JobId, NodeId, State};
 use neap_protocol::AttemptRef;
@@ -136,21 +137,54 @@ impl Checks {
         }
     }
 
-    /// Strictly in queue order, by what was asked for at submission.
+    /// In queue order, by what was asked for at submission. Whoever goes before somebody else must leave him what he
+    /// waits for: he does not fit now, and will have his nodes although this one may never end.
     fn placed_in_order(&self, id: JobId, before: &State, out: &mut Vec<Violation>) {
         let Some(job) = before.jobs.get(&id) else { return };
+        let Some(cluster) = before.clusters.get(&job.cluster) else { return };
         let key = |id: JobId| QueueKey {
             behind: u8::MAX - self.asked.get(&id).map_or(0, |asked| asked.priority),
             job: id,
         };
-        let waiting = before
+        let waiting = before.jobs.values().filter(|other| {
+            let startable = other.nodes <= cluster.scale.max
+                && (other.nodes == 1 || other.nodes <= nodes_ever(before, cluster));
+            // Among those of the same priority who comes first is a matter of what each has used.
+            let comparable = other.owner == job.owner || key(other.id).behind < key(id).behind;
+            other.cluster == job.cluster
+                && matches!(other.state, JobState::Queued { .. })
+                && startable
+                && comparable
+        });
+        let Some(first) = waiting.min_by_key(|other| key(other.id)).filter(|first| key(first.id) < key(id))
+        else {
+            return;
+        };
+        let fits = match first.need {
+            Need::Whole => cluster.idle.len() >= first.nodes as usize,
+            Need::Share(share) => {
+                let nodes = before.nodes_of(cluster);
+                nodes.into_iter().any(|node| node.is_placeable() && node.free().fits(share))
+            }
+        };
+        // Where somebody else's job is the first of all, that one's nodes are kept, and not everybody's.
+        let mut queued = before
             .jobs
             .values()
             .filter(|other| other.cluster == job.cluster && matches!(other.state, JobState::Queued { .. }));
-        if let Some(first) = waiting.map(|other| key(other.id)).min()
-            && first != key(id)
-        {
-            broken(out, "J1", format!("job {id} was placed before job {}, which was ahead of it", first.job));
+        let fits = fits && job.timeout_ms.is_none() && queued.all(|other| other.owner == job.owner);
+        let endless = |node: &&Arc<Node>| {
+            let mut jobs = node.attempts.iter().filter_map(|attempt| before.jobs.get(&attempt.job));
+            node.is_live() && jobs.any(|job| job.timeout_ms.is_none())
+        };
+        let held = before.nodes_of(cluster).filter(endless).count();
+        let taken = if job.timeout_ms.is_none() && job.need == Need::Whole { job.nodes as usize } else { 0 };
+        let delayed = first.need == Need::Whole
+            && taken > 0
+            && (cluster.scale.max as usize).saturating_sub(held + taken) < first.nodes as usize;
+        if fits || delayed {
+            let how = if fits { "which fits" } else { "which will not have its nodes" };
+            broken(out, "J1", format!("job {id} was placed before job {}, {how}", first.id));
         }
     }
 

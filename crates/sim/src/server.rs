@@ -63,6 +63,7 @@ pub(crate) fn settings(nodes_max: u32) -> Settings {
         leave_deadline_ms: 8_000,
         unusable_keep_ms: 20_000,
         stop_grace_ms: 2_000,
+        teams: BTreeMap::new(),
         provider: ProviderSettings { name: "sim".into(), machine: None, nodes_max, strict: false },
     }
 }

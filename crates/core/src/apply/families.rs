@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::clusters::with_cluster;
-use super::jobs::queue_key;
+use super::jobs::enqueue;
 use crate::event::{FamilyClosing, FamilyOpened, JobCancelRequested, JobEnded, JobReleased};
 use crate::family::{FailedMember, Family, Wait};
 use crate::ids::{JobId, NameFingerprint};
@@ -61,11 +61,11 @@ pub(super) fn released(state: &mut State, at: Millis, e: &JobReleased) {
     with_family(state, e.id, |family| family.deadline = e.deadline);
     let Some(job) = state.jobs.get_mut(&e.id).map(Arc::make_mut) else { return };
     job.state = JobState::Queued { since: at, reason: None };
-    let (key, cluster) = (queue_key(job), job.cluster);
+    let cluster = job.cluster;
     with_cluster(state, cluster, |cluster| {
         cluster.waiting.remove(&e.id);
-        cluster.queue.insert(key);
     });
+    enqueue(state, e.id);
 }
 
 pub(super) fn closing(state: &mut State, e: &FamilyClosing) {

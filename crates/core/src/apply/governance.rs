@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::cluster::{Cluster, Shape};
-use crate::event::{LockDeleted, LockPut, QuotaAnswered, QuotaRequested, QuotaSet};
+use crate::event::{AllowanceSet, LockDeleted, LockPut, QuotaAnswered, QuotaRequested, QuotaSet};
 use crate::limits::QUOTA_REQUESTS_KEPT;
 use crate::lock::{Lock, LockScope};
 use crate::quota::{self, Holder, QuotaAnswer, QuotaRequest, Usage};
@@ -14,6 +14,13 @@ pub(super) fn quota_set(state: &mut State, e: &QuotaSet) {
     match e.limit {
         Some(limit) => state.quotas.insert(e.key.clone(), limit),
         None => state.quotas.remove(&e.key),
+    };
+}
+
+pub(super) fn allowance_set(state: &mut State, e: &AllowanceSet) {
+    match e.allowance {
+        Some(allowance) => state.allowances.insert(e.key.clone(), allowance),
+        None => state.allowances.remove(&e.key),
     };
 }
 

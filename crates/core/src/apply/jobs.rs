@@ -12,6 +12,7 @@ use crate::job::{Attempt, Blame, Cause, Job, JobState, Need, Phase, Rank};
 use crate::meter::Payer;
 use crate::node::NodeState;
 use crate::planted::{self, Bug};
+use crate::queue::{Lane, cores_milli};
 use crate::state::{State, Timer};
 use crate::units::Millis;
 
@@ -39,39 +40,45 @@ pub(super) fn submitted(state: &mut State, at: Millis, e: &event::JobSubmitted) 
         state: if waits { JobState::Waiting } else { JobState::Queued { since: at, reason: None } },
         cancel: None,
     };
-    let key = queue_key(&job);
     state.job_names.insert((e.workspace, NameFingerprint::of(&e.name)), e.id);
     state.jobs.insert(e.id, Arc::new(job));
     state.next.job = state.next.job.max(e.id.next());
-    with_cluster(state, e.cluster, |cluster| {
-        if waits {
+    if waits {
+        with_cluster(state, e.cluster, |cluster| {
             cluster.waiting.insert(e.id);
-        } else {
-            cluster.queue.insert(key);
-        }
-    });
+        });
+    } else {
+        enqueue(state, e.id);
+    }
     families::joined(state, e.id, e.family, &e.after);
 }
 
 pub(super) fn placed(state: &mut State, at: Millis, e: &event::JobPlaced) {
+    dequeue(state, e.id);
     let Some(job) = state.jobs.get_mut(&e.id).map(Arc::make_mut) else { return };
-    let (key, cluster, need) = (queue_key(job), job.cluster, job.need);
+    let (cluster, need) = (job.cluster, job.need);
     job.attempts_made = e.attempt;
     job.state = JobState::Active(Attempt {
         number: e.attempt,
         node: e.node,
         phase: Phase::Assigned,
         since: at,
+        placed: at,
+        until: e.until,
         last_report: 0,
         stop: None,
         run_deadline: None,
         ranks: ranks(e),
         blame: None,
     });
+    let (owner, job) = (job.owner.clone(), state.jobs.get(&e.id).cloned());
     with_cluster(state, cluster, |cluster| {
-        cluster.queue.remove(&key);
         cluster.active.insert(e.id);
+        let cores = job.map_or(0, |job| cores_milli(&job, cluster.shape.nominal));
+        cluster.shares.entry(owner).or_default().begins(cores, at);
+        cluster.shares_at = at;
     });
+    time_job(state, e.id);
     for node in std::iter::once(e.node).chain(e.others.iter().copied()) {
         with_node(state, node, |node| {
             node.attempts.push(AttemptId { job: e.id, number: e.attempt });
@@ -135,24 +142,20 @@ pub(super) fn requeued(state: &mut State, at: Millis, e: &event::JobRequeued) {
         job.priority = 0;
     }
     job.state = JobState::Queued { since: at, reason: Some(e.reason.clone()) };
-    let (key, cluster) = (queue_key(job), job.cluster);
     if planted::is(Bug::DrainLosesJobs) && state.draining.is_some() {
         return;
     }
-    with_cluster(state, cluster, |cluster| {
-        cluster.queue.insert(key);
-    });
+    enqueue(state, e.id);
 }
 
 pub(super) fn ended(state: &mut State, at: Millis, id: JobId) {
     release(state, at, id);
+    dequeue(state, id);
     let Some(job) = state.jobs.remove(&id) else { return };
-    let key = queue_key(&job);
     if planted::is(Bug::NameForgotten) {
         state.job_names.remove(&(job.workspace, NameFingerprint::of(&job.name)));
     }
     with_cluster(state, job.cluster, |cluster| {
-        cluster.queue.remove(&key);
         cluster.waiting.remove(&id);
     });
 }
@@ -164,6 +167,13 @@ fn release(state: &mut State, at: Millis, id: JobId) {
     let Some(attempt) = job.attempt() else { return };
     with_cluster(state, job.cluster, |cluster| {
         cluster.active.remove(&id);
+        let cores = cores_milli(&job, cluster.shape.nominal);
+        let Some(share) = cluster.shares.get_mut(&job.owner) else { return };
+        share.ends(cores, attempt.placed, at);
+        cluster.shares_at = at;
+        if share.is_blank() {
+            cluster.shares.remove(&job.owner);
+        }
     });
     for node in attempt.nodes_held() {
         leave_node(state, at, &job, node);
@@ -203,6 +213,10 @@ pub(super) fn with_job(state: &mut State, id: JobId, change: impl FnOnce(&mut Jo
     if let Some(job) = state.jobs.get_mut(&id) {
         change(Arc::make_mut(job));
     }
+    time_job(state, id);
+}
+
+fn time_job(state: &mut State, id: JobId) {
     if let Some(at) = state.jobs.get(&id).and_then(|job| job_timer(job))
         && !planted::is(Bug::TimerMissing)
     {
@@ -213,13 +227,39 @@ pub(super) fn with_job(state: &mut State, id: JobId, change: impl FnOnce(&mut Jo
 /// When a job next needs a look: the end of patience with a stop, else of its time to run.
 pub fn job_timer(job: &Job) -> Option<Millis> {
     let attempt = job.attempt()?;
-    attempt.stop.as_ref().map(|stop| stop.deadline).or(attempt.run_deadline)
+    match &attempt.stop {
+        Some(stop) => Some(stop.deadline),
+        None => [attempt.run_deadline, attempt.until].into_iter().flatten().min(),
+    }
 }
 
 fn untime_job(state: &mut State, id: JobId) {
     if let Some(at) = state.jobs.get(&id).and_then(|job| job_timer(job)) {
         state.timers.remove(&(at, Timer::Job(id)));
     }
+}
+
+/// To its place among those who wait.
+pub(super) fn enqueue(state: &mut State, id: JobId) {
+    let Some(job) = state.jobs.get(&id).cloned() else { return };
+    with_cluster(state, job.cluster, |cluster| {
+        cluster.queue.insert(queue_key(&job));
+        cluster.lanes.entry(Lane::of(&job)).or_default().insert(id);
+    });
+}
+
+fn dequeue(state: &mut State, id: JobId) {
+    let Some(job) = state.jobs.get(&id).cloned() else { return };
+    with_cluster(state, job.cluster, |cluster| {
+        cluster.queue.remove(&queue_key(&job));
+        let lane = Lane::of(&job);
+        if let Some(jobs) = cluster.lanes.get_mut(&lane) {
+            jobs.remove(&id);
+            if jobs.is_empty() {
+                cluster.lanes.remove(&lane);
+            }
+        }
+    });
 }
 
 pub fn queue_key(job: &Job) -> QueueKey {

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::allowance::{Allowance, AllowanceKey, Who, Within};
 use crate::command::{PutLock, RequestQuota};
-use crate::event::{Event, LockDeleted, LockPut, QuotaAnswered, QuotaRequested, QuotaSet};
+use crate::event::{AllowanceSet, Event, LockDeleted, LockPut, QuotaAnswered, QuotaRequested, QuotaSet};
 use crate::limits;
 use crate::lock::LockScope;
 use crate::names;
@@ -23,6 +24,43 @@ pub fn set_quota(
         return Ok(Vec::new());
     }
     Ok(vec![QuotaSet { key, limit, by }.into()])
+}
+
+/// `None` takes the limit away.
+pub fn set_allowance(
+    state: &State,
+    key: AllowanceKey,
+    allowance: Option<Allowance>,
+    by: Arc<str>,
+) -> Result<Vec<Event>, Refusal> {
+    let there = match key.within {
+        Within::Workspace(id) => state.workspaces.contains_key(&id),
+        Within::Cluster(id) => state.clusters.contains_key(&id),
+    };
+    if !there {
+        return Err(Refusal::because(Code::ResourceNotFound, "What the limit is for was not found."));
+    }
+    if let Who::Team(team) = &key.who
+        && allowance.is_some()
+        && !state.settings.teams.contains_key(team)
+    {
+        let known: Vec<&str> = state.settings.teams.keys().map(|name| &**name).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let message = format!("There is no team '{team}'; 'teams' in the configuration has: {known}.");
+        return Err(Refusal::because(Code::BadArgument, message));
+    }
+    if allowance.is_some_and(|allowance| allowance.jobs.is_none() && allowance.cores.is_none()) {
+        let message = "Say how many jobs or cores may run at a time.";
+        return Err(Refusal::because(Code::BadArgument, message));
+    }
+    if state.allowances.get(&key).copied() == allowance {
+        return Ok(Vec::new());
+    }
+    if allowance.is_some() && state.allowances.len() >= limits::ALLOWANCES_MAX {
+        let message = format!("There are {} such limits, which is the most.", state.allowances.len());
+        return Err(Refusal::because(Code::LimitReached, message));
+    }
+    Ok(vec![AllowanceSet { key, allowance, by }.into()])
 }
 
 pub fn request_quota(state: &State, request: RequestQuota) -> Result<Vec<Event>, Refusal> {

@@ -252,7 +252,11 @@ pub(crate) fn cancel_events(state: &State, job: &Job, reason: Arc<str>, now: Mil
 
 /// The grace, and as much again for the word to come back.
 pub(crate) fn stop_deadline(state: &State, now: Millis) -> Millis {
-    now.plus(state.settings.stop_grace_ms * 2 + 5_000)
+    now.plus(stop_span_ms(state))
+}
+
+pub(crate) fn stop_span_ms(state: &State) -> u64 {
+    state.settings.stop_grace_ms * 2 + 5_000
 }
 
 pub fn delete(state: &State, id: JobId) -> Result<Vec<Event>, Refusal> {

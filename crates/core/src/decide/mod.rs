@@ -15,7 +15,7 @@ mod shape;
 pub use clusters::{DEFAULT_IDLE_MS, DEFAULT_MAX, DEFAULT_MIN, DEFAULT_SIZE};
 pub(crate) use families::outcome_of as family_outcome;
 pub use jobs::outcome_of_exit;
-pub(crate) use jobs::{cancel_events, stop_deadline};
+pub(crate) use jobs::{cancel_events, stop_deadline, stop_span_ms};
 pub(crate) use reports::boot_failed;
 pub use retries::{Requeue, again};
 
@@ -51,6 +51,7 @@ pub fn decide(state: &State, command: Command, now: Millis) -> Result<Vec<Event>
         Command::AnswerQuota { request, approved, by, reason } => {
             governance::answer_quota(state, request, approved, by, reason)
         }
+        Command::SetAllowance { key, allowance, by } => governance::set_allowance(state, key, allowance, by),
         Command::PutLock(put) => governance::put_lock(state, put),
         Command::DeleteLock { scope, name } => governance::delete_lock(state, scope, &name),
 

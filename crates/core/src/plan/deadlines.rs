@@ -87,10 +87,10 @@ fn job_due(draft: &mut Draft, id: JobId, now: Millis) {
     let Some(attempt) = job.attempt() else { return };
     if attempt.stop.is_none() {
         let deadline = stop_deadline(&draft.state, now);
-        draft.emit(
-            now,
-            AttemptStopRequested { id, attempt: attempt.number, why: StopReason::Timeout, deadline },
-        );
+        let its_time = attempt.run_deadline.is_some_and(|at| at <= now);
+        // Else its room was promised to somebody else for soon.
+        let why = if its_time { StopReason::Timeout } else { StopReason::Preempt };
+        draft.emit(now, AttemptStopRequested { id, attempt: attempt.number, why, deadline });
         return;
     }
     // It was told to end and did not: its nodes are fenced, which ends it for certain.

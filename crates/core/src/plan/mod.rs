@@ -11,6 +11,7 @@
 mod deadlines;
 mod families;
 mod place;
+mod reserve;
 mod retire;
 mod scale;
 
@@ -146,6 +147,9 @@ fn next_timer(state: &State, after: Millis) -> Option<Millis> {
     state.timers.range((after.plus(1), Timer::FIRST)..).next().map(|(at, _)| *at)
 }
 
+/// Of placing and scaling one cluster, in one pass: in truth one or two.
+const ROUNDS_MAX: usize = 4;
+
 /// True if there was more to do than `budget` events.
 fn plan_cluster(draft: &mut Draft, id: ClusterId, now: Millis, budget: usize) -> bool {
     let Some(cluster) = draft.state.clusters.get(&id) else { return false };
@@ -156,9 +160,17 @@ fn plan_cluster(draft: &mut Draft, id: ClusterId, now: Millis, budget: usize) ->
         retire::drain(draft, id, now);
         return false;
     }
-    let more = place::place(draft, id, now, budget);
-    if !more {
+    let waits = |draft: &Draft| draft.state.clusters.get(&id).map(|cluster| reserve::waits_for_room(cluster));
+    for _ in 0..ROUNDS_MAX {
+        if place::place(draft, id, now, budget) {
+            return true;
+        }
+        // Whether there is room for more nodes says who may go before whom.
+        let before = waits(draft);
         scale::scale(draft, id, now);
+        if waits(draft) == before {
+            break;
+        }
     }
-    more
+    false
 }

@@ -1,46 +1,108 @@
-//! Waiting jobs onto free nodes, strictly in queue order: a job that does not fit yet is not overtaken. A job on several
-//! nodes is placed when it can have them all.
+//! Waiting jobs onto free nodes, in the order of the queue. The first that does not fit yet is promised its nodes; those
+//! behind it may go before it only where that promise is kept. A job on several nodes is placed when it can have them
+//! all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::allowance::Gate;
 use crate::cluster::Cluster;
 use crate::draft::Draft;
 use crate::event::JobPlaced;
 use crate::ids::{ClusterId, NodeId};
 use crate::job::{Job, Need};
+use crate::limits::BACKFILL_LOOKED_AT_MAX;
+use crate::plan::reserve::{Passing, Reservation};
+use crate::plan::scale::is_startable;
 use crate::planted::{self, Bug};
+use crate::queue::Order;
 use crate::state::State;
 use crate::units::{Capacity, Millis};
 
 /// True if the budget ended before the queue or the room did.
 pub fn place(draft: &mut Draft, id: ClusterId, now: Millis, budget: usize) -> bool {
+    let before = draft.state.clone();
+    let Some(cluster) = before.clusters.get(&id) else { return false };
+    let mut order = Order::new(&before, cluster);
+    let mut gate = Gate::new(&before);
     let mut search = Search::default();
-    for _ in 0..budget {
-        let Some((job, node)) = next_placement(&draft.state, id, &mut search) else { return false };
-        let attempt = job.attempts_made + 1;
-        let others = others(&draft.state, job, node);
-        draft.emit(now, JobPlaced { id: job.id, attempt, node, others });
+    let mut promised: Option<Reservation> = None;
+    let (mut placed, mut looked_at) = (0, 0);
+    while has_any_room(&draft.state, id) && looked_at < BACKFILL_LOOKED_AT_MAX {
+        let Some(job) = order.next() else { return false };
+        if gate.holds(cluster, job).is_some() {
+            order.pass_over();
+            continue;
+        }
+        if placed == budget {
+            return true;
+        }
+        let found = find(&draft.state, job, &mut search);
+        let passing = match (found, &mut promised) {
+            (Some(node), None) => Some((node, Passing::Free)),
+            (Some(node), Some(promised)) => go_before(&draft.state, job, node, promised, now),
+            (None, _) => None,
+        };
+        if let Some((node, how)) = passing {
+            gate.lets(cluster, job);
+            let until = match how {
+                Passing::Free => None,
+                Passing::Until(until) => Some(until),
+            };
+            let attempt = job.attempts_made + 1;
+            let others = others(&draft.state, job, node);
+            let was_free = draft.state.nodes.get(&node).is_some_and(|node| node.attempts.is_empty());
+            draft.emit(now, JobPlaced { id: job.id, attempt, node, others, until });
+            if was_free && matches!(job.need, Need::Share(_)) {
+                search.broken_into.push(node);
+            }
+            placed += 1;
+            continue;
+        }
+        looked_at += 1;
+        if promised.is_none() && is_startable(&draft.state, cluster, job) && !planted::is(Bug::GangOvertaken)
+        {
+            let Some(cluster) = draft.state.clusters.get(&id) else { return false };
+            promised = Some(Reservation::of(&draft.state, cluster, job, now));
+        }
     }
-    next_placement(&draft.state, id, &mut search).is_some()
+    false
 }
 
-fn next_placement<'a>(state: &'a State, id: ClusterId, search: &mut Search) -> Option<(&'a Job, NodeId)> {
-    let cluster = state.clusters.get(&id)?;
-    let mut job = state.jobs.get(&cluster.queue.get_min()?.job)?;
-    if planted::is(Bug::GangOvertaken) && cluster.idle.len() < job.nodes as usize {
-        job = state.jobs.get(&cluster.queue.iter().nth(1)?.job)?;
+/// Where a job may go before the one that is first, and until when: where it would go, or on another shared node.
+fn go_before(
+    state: &State,
+    job: &Job,
+    node: NodeId,
+    promised: &mut Reservation,
+    now: Millis,
+) -> Option<(NodeId, Passing)> {
+    if let Some(how) = promised.lets(state, job, node, now) {
+        return Some((node, how));
     }
-    let node = match job.need {
+    let Need::Share(share) = job.need else { return None };
+    let cluster = state.clusters.get(&job.cluster)?;
+    let mut others = cluster.open.iter().copied().filter(|other| *other != node);
+    let other = others.find(|other| has_room(state, *other, share))?;
+    promised.lets(state, job, other, now).map(|how| (other, how))
+}
+
+fn has_any_room(state: &State, id: ClusterId) -> bool {
+    state.clusters.get(&id).is_some_and(|cluster| !cluster.idle.is_empty() || !cluster.open.is_empty())
+}
+
+/// Where a job would go now; for one on several nodes, its first.
+fn find(state: &State, job: &Job, search: &mut Search) -> Option<NodeId> {
+    let cluster = state.clusters.get(&job.cluster)?;
+    match job.need {
         Need::Whole if cluster.idle.len() < job.nodes as usize => None,
         Need::Whole => cluster.idle.get_min().copied(),
         // Fill nodes that are shared already before breaking into a free one.
         Need::Share(share) => {
             let shared = search.shared(state, cluster, share);
             debug_assert_eq!(shared, cluster.open.iter().copied().find(|node| has_room(state, *node, share)));
-            shared.or_else(|| search.break_into(cluster))
+            shared.or_else(|| cluster.idle.get_min().copied())
         }
-    }?;
-    Some((job, node))
+    }
 }
 
 /// The nodes of the ranks from 1 on.
@@ -52,7 +114,6 @@ fn others(state: &State, job: &Job, first: NodeId) -> Vec<NodeId> {
     let wanted = job.nodes as usize - 1 - usize::from(planted::is(Bug::GangHalfPlaced));
     idle.copied().filter(|node| *node != first).take(wanted).collect()
 }
-
 fn has_room(state: &State, node: NodeId, share: Capacity) -> bool {
     state.nodes.get(&node).is_some_and(|node| node.free().fits(share))
 }
@@ -92,11 +153,5 @@ impl Search {
         let found = cluster.open.range(seen.from..).copied().find(|node| has_room(state, *node, share));
         seen.from = found.unwrap_or(NodeId(u64::MAX));
         found
-    }
-
-    fn break_into(&mut self, cluster: &Cluster) -> Option<NodeId> {
-        let node = cluster.idle.get_min().copied()?;
-        self.broken_into.push(node);
-        Some(node)
     }
 }

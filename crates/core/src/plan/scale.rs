@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use crate::allowance::Gate;
 use crate::cluster::{Cluster, Cut};
 use crate::draft::Draft;
 use crate::event::{ClusterTarget, NodeLeaving, NodeRequested};
@@ -14,9 +15,13 @@ use crate::job::{Job, Need};
 use crate::lock;
 use crate::node::{Node, NodeState};
 use crate::planted::{self, Bug};
+use crate::queue::Order;
 use crate::quota;
 use crate::state::State;
 use crate::units::{Capacity, Millis};
+
+/// Of whoever may have no more, so many are named.
+const CUTS_TOLD_MAX: usize = 3;
 
 pub fn scale(draft: &mut Draft, id: ClusterId, now: Millis) {
     let Some(cluster) = draft.state.clusters.get(&id) else { return };
@@ -93,25 +98,38 @@ fn step(draft: &mut Draft, id: ClusterId, demand: &Demand, now: Millis) -> Vec<C
 struct Demand {
     /// Counted no further than one above the maximum.
     nodes: u32,
-    /// Why a job on several nodes asks for none, where the provider is the reason.
-    held_back: Option<Cut>,
+    /// Why some jobs ask for none.
+    held_back: Vec<Cut>,
 }
 
 fn demand(state: &State, cluster: &Cluster, now: Millis) -> Demand {
     let enough = cluster.scale.max.saturating_add(1);
-    let mut demand = Demand { nodes: cluster.busy, held_back: None };
+    let mut demand = Demand { nodes: cluster.busy, held_back: Vec::new() };
     let mut room = Capacity::default();
-    for key in &cluster.queue {
-        if demand.nodes >= enough {
-            break;
+    let mut order = Order::new(state, cluster);
+    let mut gate = Gate::new(state);
+    while demand.nodes < enough
+        && let Some(job) = order.next()
+    {
+        if let Some(cut) = gate.holds(cluster, job) {
+            if demand.held_back.len() < CUTS_TOLD_MAX {
+                demand.held_back.push(cut);
+            }
+            order.pass_over();
+            continue;
         }
-        let Some(job) = state.jobs.get(&key.job) else { continue };
+        gate.lets(cluster, job);
         match job.need {
-            // It cannot have them all, so it needs none, and nothing behind it is placed either.
-            Need::Whole if job.nodes > 1 && job.nodes > cluster.scale.max => break,
+            // It cannot have them all, so it needs none.
+            Need::Whole if job.nodes > 1 && job.nodes > cluster.scale.max => {}
+            Need::Whole if job.nodes > 1 && job.nodes > nodes_ever(state, cluster) => {
+                let max = nodes_ever(state, cluster);
+                demand.held_back.push(Cut::ProviderAtOnce { wanted: job.nodes, max });
+            }
+            // It lets another one go first, and so does what is behind it.
             Need::Whole if job.nodes > 1 && is_held_back(state, cluster, job, demand.nodes, now) => {
                 let max = nodes_ever(state, cluster);
-                demand.held_back = Some(Cut::ProviderAtOnce { wanted: job.nodes, max });
+                demand.held_back.push(Cut::ProviderAtOnce { wanted: job.nodes, max });
                 break;
             }
             Need::Whole => demand.nodes = demand.nodes.saturating_add(job.nodes),
@@ -128,9 +146,6 @@ fn demand(state: &State, cluster: &Cluster, now: Millis) -> Demand {
 /// A job on several nodes keeps those it has until it has them all. Where the provider has no room for that, two of them
 /// in two clusters could wait for each other for ever; so the later one holds nothing as long as the earlier one waits.
 fn is_held_back(state: &State, cluster: &Cluster, job: &Job, ahead: u32, now: Millis) -> bool {
-    if job.nodes > nodes_ever(state, cluster) {
-        return true;
-    }
     let missing = ahead
         .saturating_add(job.nodes)
         .saturating_sub(cluster.live - cluster.unheard)
@@ -169,6 +184,11 @@ fn provider_nodes_ever(state: &State, nominal: Capacity) -> u32 {
     let provider = &state.settings.provider;
     let Some(machine) = provider.machine.filter(|_| provider.strict) else { return provider.nodes_max };
     provider.nodes_max.min(times(machine, nominal.min(machine)))
+}
+
+/// Whether a job can be placed at all, with the nodes that its cluster may have.
+pub(super) fn is_startable(state: &State, cluster: &Cluster, job: &Job) -> bool {
+    job.nodes <= cluster.scale.max && (job.nodes == 1 || job.nodes <= nodes_ever(state, cluster))
 }
 
 /// How many more it could have now.

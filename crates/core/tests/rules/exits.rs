@@ -35,6 +35,8 @@ fn running() -> Job {
             node: NodeId(1),
             phase: Phase::Running,
             since: Millis(0),
+            placed: Millis(0),
+            until: None,
             last_report: 1,
             stop: None,
             run_deadline: None,

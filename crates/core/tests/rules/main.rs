@@ -11,6 +11,7 @@ mod jobs;
 mod locks;
 mod places;
 mod placing;
+mod queue;
 mod quotas;
 mod ranks;
 mod records;

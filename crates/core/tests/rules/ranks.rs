@@ -113,7 +113,7 @@ fn one_that_is_larger_than_the_maximum_waits_and_asks_for_nothing() {
     let waits = explain::queue_reasons(&world.state, id);
     assert_eq!(waits[0], "It needs 3 nodes at once and max_instances of compute 'cpu' is 2; raise it.");
     let behind = world.submit("behind");
-    assert_eq!(world.cpu().live, 0, "nor does what waits behind it");
+    assert_eq!(world.cpu().live, 1, "what is behind it is not kept waiting");
     world.scale(0, 4);
     assert_eq!(world.cpu().live, 4, "{behind}");
 }

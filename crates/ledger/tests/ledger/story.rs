@@ -150,7 +150,7 @@ impl Story {
             4 | 5 => self.advance_node(deadline),
             6 | 7 => {
                 if let (Some((id, attempt)), Some(node)) = (next_job, idle) {
-                    self.tell(JobPlaced { id, attempt, node, others: Vec::new() });
+                    self.tell(JobPlaced { id, attempt, node, others: Vec::new(), until: None });
                 }
             }
             8 | 9 => {

@@ -192,6 +192,7 @@ impl Meter {
             | Event::QuotaSet(_)
             | Event::QuotaRequested(_)
             | Event::QuotaAnswered(_)
+            | Event::AllowanceSet(_)
             | Event::LockPut(_)
             | Event::LockDeleted(_)
             | Event::JobReleased(_)

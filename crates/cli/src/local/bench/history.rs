@@ -170,7 +170,7 @@ impl Past {
                 node
             }
         };
-        events.push(JobPlaced { id, attempt: 1, node, others: Vec::new() }.into());
+        events.push(JobPlaced { id, attempt: 1, node, others: Vec::new(), until: None }.into());
         let facts: AttemptFacts =
             [("neap.isolation".to_owned(), "pid, mount, cgroup".to_owned())].into_iter().collect();
         events.push(AttemptStarted { id, attempt: 1, report: 1, run_deadline: None, facts }.into());

@@ -108,7 +108,7 @@ fn errors(cluster: &Cluster, nodes: &[&Node]) -> Vec<Value> {
         .filter_map(|cut| {
             let code = match cut {
                 // Work waiting for a free node is what a queue is for.
-                Cut::Maximum { .. } => return None,
+                Cut::Maximum { .. } | Cut::Allowance { .. } => return None,
                 Cut::ProviderNodes { .. } | Cut::ProviderAtOnce { .. } => "ProviderNodeLimitReached",
                 Cut::ProviderCapacity { .. } => "ProviderCapacityReached",
                 Cut::BootBackoff { .. } => "NodesFailedToStart",

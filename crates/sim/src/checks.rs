@@ -7,7 +7,7 @@ use neap_control::leases::Due;
 use neap_core::cluster::QueueKey;
 use neap_core::family::FamilyKind;
 use neap_core::invariants::{self, Books, History, Violation};
-use neap_core::job::{JobState, Need, Status};
+use neap_core::job::{Job, JobState, Need, Status};
 use neap_core::node::{Node, NodeState};
 use neap_core::plan::nodes_ever;
 use neap_core::plan::{Dirty, plan};
@@ -175,7 +175,8 @@ impl Checks {
         let fits = fits && job.timeout_ms.is_none() && queued.all(|other| other.owner == job.owner);
         let endless = |node: &&Arc<Node>| {
             let mut jobs = node.attempts.iter().filter_map(|attempt| before.jobs.get(&attempt.job));
-            node.is_live() && jobs.any(|job| job.timeout_ms.is_none())
+            let goes_on = |job: &Job| job.attempt().is_some_and(|attempt| attempt.stop.is_none());
+            node.is_live() && jobs.any(|job| job.timeout_ms.is_none() && goes_on(job))
         };
         let held = before.nodes_of(cluster).filter(endless).count();
         let taken = if job.timeout_ms.is_none() && job.need == Need::Whole { job.nodes as usize } else { 0 };

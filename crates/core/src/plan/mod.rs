@@ -105,11 +105,9 @@ pub fn plan_into(draft: &mut Draft, dirty: &mut Dirty, now: Millis) -> Option<Mi
             continue;
         }
         let Some(id) = dirty.clusters.pop_first() else {
-            let first = scale::first_for_room(&draft.state).map(|job| job.id);
-            if std::mem::replace(&mut dirty.first_for_room, first) == first {
+            if !look_again(draft, dirty) {
                 break;
             }
-            dirty.clusters.extend(draft.state.waiting_for_room.iter());
             continue;
         };
         let more = plan_cluster(draft, id, now, PLAN_EVENTS_MAX - (draft.events.len() - events_before));
@@ -119,6 +117,7 @@ pub fn plan_into(draft: &mut Draft, dirty: &mut Dirty, now: Millis) -> Option<Mi
             dirty.clusters.insert(id);
             break;
         }
+        look_again(draft, dirty);
     }
     while let Some(id) = dirty.workspaces.pop_first() {
         retire::workspace(draft, id, now);
@@ -129,6 +128,16 @@ pub fn plan_into(draft: &mut Draft, dirty: &mut Dirty, now: Millis) -> Option<Mi
         }
     }
     if dirty.is_clean() { next_timer(&draft.state, dirty.timers_seen) } else { Some(now) }
+}
+
+/// Where another job on several nodes goes first now, those who let the last one go first look again.
+fn look_again(draft: &Draft, dirty: &mut Dirty) -> bool {
+    let first = scale::first_for_room(&draft.state).map(|job| job.id);
+    let changed = std::mem::replace(&mut dirty.first_for_room, first) != first;
+    if changed {
+        dirty.clusters.extend(draft.state.waiting_for_room.iter());
+    }
+    changed
 }
 
 fn collect(draft: &mut Draft, dirty: &mut Dirty) {
@@ -160,15 +169,18 @@ fn plan_cluster(draft: &mut Draft, id: ClusterId, now: Millis, budget: usize) ->
         retire::drain(draft, id, now);
         return false;
     }
-    let waits = |draft: &Draft| draft.state.clusters.get(&id).map(|cluster| reserve::waits_for_room(cluster));
+    let seen = |draft: &Draft| {
+        let cluster = draft.state.clusters.get(&id)?;
+        Some((cluster.live, cluster.unheard, reserve::waits_for_room(cluster)))
+    };
     for _ in 0..ROUNDS_MAX {
         if place::place(draft, id, now, budget) {
             return true;
         }
-        // Whether there is room for more nodes says who may go before whom.
-        let before = waits(draft);
+        // Which nodes come, and whether there is room for more, says who may go before whom.
+        let before = seen(draft);
         scale::scale(draft, id, now);
-        if waits(draft) == before {
+        if seen(draft) == before {
             break;
         }
     }

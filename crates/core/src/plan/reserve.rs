@@ -99,7 +99,7 @@ fn on_their_way(state: &State, cluster: &Cluster) -> usize {
             NodeState::Requested { .. } | NodeState::Creating { .. } | NodeState::Preparing { .. }
         )
     };
-    let coming = state.nodes_of(cluster).filter(comes).count();
+    let coming = state.nodes_of(cluster).filter(|node| node.cordon.is_none()).filter(comes).count();
     // As far as the last plan knew: it is made again when that changes.
     let growth = if waits_for_room(cluster) { 0 } else { cluster.scale.max.saturating_sub(cluster.live) };
     coming + growth as usize

@@ -10,6 +10,7 @@ mod nodes;
 mod schedules;
 
 pub use families::family_timer;
+pub(crate) use jobs::{dequeue, enqueue};
 pub use jobs::{job_timer, queue_key};
 pub use nodes::node_timer;
 

@@ -111,6 +111,11 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// Jobs wait although there is room: it is kept for the first of them.
+    pub fn promises(&self) -> bool {
+        !self.queue.is_empty() && !(self.idle.is_empty() && self.open.is_empty())
+    }
+
     pub fn is_deleting(&self) -> bool {
         matches!(self.phase, ClusterPhase::Deleting { .. })
     }

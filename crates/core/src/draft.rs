@@ -85,6 +85,7 @@ impl Draft {
             Event::NodeRequested(e) => {
                 self.touched.nodes.insert(e.id);
                 self.cluster(e.cluster);
+                self.touched.clusters.extend(self.state.promising.iter());
                 // What it takes of a quota may bind somebody else who waits.
                 if !self.state.quotas.is_empty() {
                     self.touched.clusters.extend(self.state.waiting_for_room.iter());
@@ -102,6 +103,7 @@ impl Draft {
             Event::NodeUncordoned(e) => self.node(e.id),
             Event::NodeGone(e) => {
                 self.node(e.id);
+                self.touched.clusters.extend(self.state.promising.iter());
                 // Room came free: whoever waits for it looks again.
                 if !planted::is(Bug::RoomNotReturned) {
                     self.touched.clusters.extend(self.state.waiting_for_room.iter());

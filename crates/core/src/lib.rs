@@ -37,7 +37,9 @@ pub mod retired;
 pub mod schedule;
 pub mod settings;
 pub mod state;
+pub mod unblock;
 pub mod units;
+mod whatif;
 
 pub use command::Command;
 pub use draft::Draft;

@@ -345,7 +345,7 @@ fn least(counts: impl Iterator<Item = u64>) -> u32 {
 }
 
 /// The limits in force on a cluster's nodes, and what is in use of each.
-fn limits_on_nodes<'a>(
+pub(crate) fn limits_on_nodes<'a>(
     state: &'a State,
     cluster: &Cluster,
 ) -> impl Iterator<Item = (QuotaKey, u64, u64)> + 'a {

@@ -18,7 +18,7 @@ use crate::settings::Settings;
 use crate::units::{Capacity, Millis};
 
 /// Raised when the shape of [`State`] changes: older snapshots are then passed over and the log replayed.
-pub const STATE_VERSION: u32 = 6;
+pub const STATE_VERSION: u32 = 7;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
@@ -64,6 +64,9 @@ pub struct State {
     pub timers: OrdSet<(Millis, Timer)>,
     /// Clusters whose target was cut by the provider's limits: dirty again when a node goes.
     pub waiting_for_room: OrdSet<ClusterId>,
+    /// Clusters that keep room for the first who waits: dirty again when there is more or less room for nodes. Kept by
+    /// `apply`.
+    pub promising: OrdSet<ClusterId>,
     /// Nominal capacity of all nodes that are not gone.
     pub provided: Capacity,
     pub next: NextIds,

@@ -1,18 +1,23 @@
 //! Random commands and reports in random order: every invariant holds after every event, and when the world is
 //! kind again everything comes to rest.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use neap_core::command::{
-    AttemptNews, NewMember, NewMemberKind, PutCluster, PutWorkspace, Report, SubmitFamily, SubmitJob,
+    AttemptNews, NewMember, NewMemberKind, PutCluster, PutLock, PutWorkspace, Report, SubmitFamily, SubmitJob,
 };
 use neap_core::decide::decide;
+use neap_core::event::{JobEnded, ServerStarted};
 use neap_core::family::FamilyKind;
 use neap_core::invariants::{self, History, Violation};
 use neap_core::job::{Exit, Need, Outcome, Retry};
+use neap_core::lock::{LockLevel, LockScope};
 use neap_core::node::NodeState;
 use neap_core::plan::{Dirty, plan, plan_into};
+use neap_core::quota::{Holder, Pool, QuotaKey};
 use neap_core::settings::Settings;
+use neap_core::unblock::{self, Kind};
 use neap_core::{
     AttemptId, Capacity, ClusterId, Command, DocHash, Draft, JobId, Millis, NodeId, State, WorkspaceId,
 };
@@ -79,6 +84,12 @@ enum Step {
         node: u8,
         how: u8,
     },
+    Quota {
+        cores: u8,
+    },
+    Lock {
+        on: bool,
+    },
     Drain,
     Restart,
     Wait {
@@ -106,6 +117,25 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Restart),
         1 => (0..24u8).prop_map(|luck| if luck == 0 { Step::DeleteWorkspace } else { Step::Restart }),
         6 => (1..200_000u32).prop_map(|ms| Step::Wait { ms }),
+    ]
+}
+
+/// Without families, and with limits and locks.
+fn step_of_jobs() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (0..3u8, 0..3u8, 0..5u8, 0..20u8).prop_map(|(which, min, max, idle_s)| Step::PutCluster { which, min, max, idle_s }),
+        10 => (0..3u8, any::<bool>(), any::<bool>(), 0..3u8)
+            .prop_map(|(cluster, share, timeout, priority)| Step::Submit { cluster, share, timeout, priority }),
+        4 => (0..3u8, 0..5u8, any::<bool>()).prop_map(|(cluster, nodes, timeout)| Step::SubmitGang { cluster, nodes, timeout }),
+        1 => any::<u8>().prop_map(|job| Step::Cancel { job }),
+        10 => (any::<u8>(), 0..8u8).prop_map(|(node, news)| Step::NodeNews { node, news }),
+        8 => (any::<u8>(), 1..5u8, 0..10u8).prop_map(|(node, number, news)| Step::AttemptNews { node, number, news }),
+        2 => any::<u8>().prop_map(|node| Step::Evict { node }),
+        1 => (any::<u8>(), 0..3u8).prop_map(|(node, how)| Step::Cordon { node, how }),
+        2 => (0..8u8).prop_map(|cores| Step::Quota { cores }),
+        1 => any::<bool>().prop_map(|on| Step::Lock { on }),
+        1 => (0..24u8).prop_map(|luck| if luck == 0 { Step::Drain } else { Step::Restart }),
+        3 => (1..20_000u32).prop_map(|ms| Step::Wait { ms }),
     ]
 }
 
@@ -301,6 +331,23 @@ impl World {
                 self.command(match how {
                     0 => Command::Uncordon { node },
                     how => Command::Cordon { node, leave: how == 1, reason: "looked at".into() },
+                });
+            }
+            Step::Quota { cores } => {
+                let key = QuotaKey {
+                    holder: Holder::Workspace(WorkspaceId(1)),
+                    location: "westus".into(),
+                    pool: Pool::Dedicated,
+                };
+                let limit = (cores < 7).then_some(u64::from(cores) * 4);
+                self.command(Command::SetQuota { key, limit, by: "me".into() });
+            }
+            Step::Lock { on } => {
+                let (scope, name) = (LockScope::Workspace(WorkspaceId(1)), "lock".into());
+                let (level, notes, by) = (LockLevel::ReadOnly, "".into(), "me".into());
+                self.command(match on {
+                    true => Command::PutLock(PutLock { scope, name, level, notes, by }),
+                    false => Command::DeleteLock { scope, name },
                 });
             }
             Step::Drain => self.command(Command::Drain { deadline: self.now.plus(10_000) }),
@@ -547,4 +594,100 @@ fn from_zero_and_back() {
     world.command(Command::Report(node_news(node, 5)));
     assert!(world.state.nodes.is_empty());
     assert_eq!(world.state.clusters[&ClusterId(1)].target, 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Against full plans: what `unblock` says would start a job does, and nothing less of it.
+    #[test]
+    fn what_is_said_to_unblock_a_job_does_and_nothing_less(steps in prop::collection::vec(step_of_jobs(), 1..40)) {
+        let mut world = World::new();
+        for step in steps {
+            world.take(step);
+        }
+        prop_assume!(world.dirty.is_clean());
+        let waiting: Vec<JobId> = world.state.jobs.values().filter(|job| job.attempt().is_none()).map(|job| job.id).collect();
+        for id in waiting {
+            let verdict = unblock::unblock(&world.state, id, world.now).expect("it waits");
+            for set in &verdict.unblocking {
+                prop_assert!(starts(&world, id, set), "job {id} does not start without {set:?}: {verdict:?}");
+                for left_out in set {
+                    let less: BTreeSet<Kind> = set.iter().copied().filter(|kind| kind != left_out).collect();
+                    prop_assert!(!starts(&world, id, &less), "job {id} starts with {left_out:?} in force: {verdict:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Lifts these for one job, and lets a kind world take its course: nodes come, nothing ends, no time passes.
+fn starts(world: &World, id: JobId, lifted: &BTreeSet<Kind>) -> bool {
+    let mut draft = Draft::new(world.state.clone());
+    let cluster = draft.state.jobs[&id].cluster;
+    let others: Vec<JobId> = draft
+        .state
+        .jobs
+        .values()
+        .filter(|job| job.id != id && job.attempt().is_none())
+        .filter(|job| job.cluster != cluster || lifted.contains(&Kind::QueueOrder))
+        .map(|job| job.id)
+        .collect();
+    for id in others {
+        let outcome = Outcome::completed();
+        draft.emit(world.now, JobEnded { id, attempt: None, exit: None, outcome });
+    }
+    let mut settings = draft.state.settings.clone();
+    if lifted.contains(&Kind::Provider) {
+        settings.provider.nodes_max = 1_000_000;
+    }
+    if lifted.contains(&Kind::Draining) {
+        draft.emit(world.now, ServerStarted { release: "test".into(), settings });
+    } else {
+        draft.state.settings = settings;
+    }
+    if lifted.contains(&Kind::Quota) {
+        draft.state.quotas.clear();
+    }
+    if lifted.contains(&Kind::Lock) {
+        draft.state.locks.clear();
+    }
+    // The other clusters stay as they are.
+    for other in draft.state.clusters.keys().copied().collect::<Vec<_>>() {
+        let other = Arc::make_mut(draft.state.clusters.get_mut(&other).expect("it is there"));
+        if other.id != cluster {
+            (other.scale.min, other.scale.max, other.boot) = (0, other.live, Default::default());
+        } else {
+            if lifted.contains(&Kind::Maximum) {
+                other.scale.max = 60_000;
+            }
+            if lifted.contains(&Kind::BootBackoff) {
+                other.boot = Default::default();
+            }
+        }
+        other.scale.idle_ms = 1_000_000_000;
+    }
+    for _ in 0..60 {
+        let mut dirty = Dirty { timers_seen: world.now, ..Dirty::all(&draft.state) };
+        let before = draft.events.len();
+        plan_into(&mut draft, &mut dirty, world.now);
+        let coming: Vec<NodeId> = draft
+            .state
+            .nodes
+            .values()
+            .filter(|node| node.is_live() && node.state != NodeState::Ready && node.cluster == cluster)
+            .map(|node| node.id)
+            .collect();
+        for node in coming {
+            for event in
+                decide(&draft.state, Command::Report(node_news(node, 2)), world.now).unwrap_or_default()
+            {
+                draft.emit(world.now, event);
+            }
+        }
+        if draft.events.len() == before {
+            break;
+        }
+    }
+    draft.state.jobs.get(&id).is_some_and(|job| job.attempt().is_some())
 }

@@ -80,6 +80,7 @@ pub(super) fn deleted(state: &mut State, id: ClusterId) {
         state.cluster_names.remove(&(cluster.location.clone(), lower.clone()));
         state.cluster_index.remove(&(cluster.workspace, lower));
         state.waiting_for_room.remove(&id);
+        state.promising.remove(&id);
         governance::count_held(state, &cluster, -1);
         governance::scope_gone(state, &LockScope::Cluster(id));
     }
@@ -115,7 +116,12 @@ pub(super) fn set_boot(state: &mut State, id: ClusterId, health: BootHealth) {
 }
 
 pub(super) fn with_cluster(state: &mut State, id: ClusterId, change: impl FnOnce(&mut Cluster)) {
-    if let Some(cluster) = state.clusters.get_mut(&id) {
-        change(Arc::make_mut(cluster));
+    let Some(cluster) = state.clusters.get_mut(&id).map(Arc::make_mut) else { return };
+    let before = cluster.promises();
+    change(cluster);
+    match (before, cluster.promises()) {
+        (false, true) => drop(state.promising.insert(id)),
+        (true, false) => drop(state.promising.remove(&id)),
+        (true, true) | (false, false) => {}
     }
 }

@@ -240,7 +240,7 @@ fn untime_job(state: &mut State, id: JobId) {
 }
 
 /// To its place among those who wait.
-pub(super) fn enqueue(state: &mut State, id: JobId) {
+pub(crate) fn enqueue(state: &mut State, id: JobId) {
     let Some(job) = state.jobs.get(&id).cloned() else { return };
     with_cluster(state, job.cluster, |cluster| {
         cluster.queue.insert(queue_key(&job));
@@ -248,7 +248,8 @@ pub(super) fn enqueue(state: &mut State, id: JobId) {
     });
 }
 
-fn dequeue(state: &mut State, id: JobId) {
+/// Out of the queue.
+pub(crate) fn dequeue(state: &mut State, id: JobId) {
     let Some(job) = state.jobs.get(&id).cloned() else { return };
     with_cluster(state, job.cluster, |cluster| {
         cluster.queue.remove(&queue_key(&job));

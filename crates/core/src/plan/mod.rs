@@ -15,7 +15,7 @@ mod reserve;
 mod retire;
 mod scale;
 
-pub use scale::{node_cut, nodes_ever};
+pub use scale::{Packing, node_cut, nodes_ever, provider_nodes_ever};
 
 use std::collections::BTreeSet;
 
@@ -171,7 +171,7 @@ fn plan_cluster(draft: &mut Draft, id: ClusterId, now: Millis, budget: usize) ->
     }
     let seen = |draft: &Draft| {
         let cluster = draft.state.clusters.get(&id)?;
-        Some((cluster.live, cluster.unheard, reserve::waits_for_room(cluster)))
+        Some((cluster.live, cluster.unheard))
     };
     for _ in 0..ROUNDS_MAX {
         if place::place(draft, id, now, budget) {

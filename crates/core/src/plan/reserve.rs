@@ -4,11 +4,13 @@
 //! `limits.timeout` counts as endless. Others may start meanwhile on what the promise does not need, or if they are
 //! certain to be over by then: they are stopped before, should they not be.
 
-use crate::cluster::{Cluster, Cut};
+use crate::cluster::Cluster;
 use crate::decide::stop_span_ms;
 use crate::ids::NodeId;
 use crate::job::{Job, Need};
+use crate::lock;
 use crate::node::{Node, NodeState};
+use crate::plan::scale::nodes_free;
 use crate::state::State;
 use crate::units::{Capacity, Millis};
 
@@ -100,14 +102,11 @@ fn on_their_way(state: &State, cluster: &Cluster) -> usize {
         )
     };
     let coming = state.nodes_of(cluster).filter(|node| node.cordon.is_none()).filter(comes).count();
-    // As far as the last plan knew: it is made again when that changes.
-    let growth = if waits_for_room(cluster) { 0 } else { cluster.scale.max.saturating_sub(cluster.live) };
+    if lock::scaling_cut(state, cluster).is_some() {
+        return coming;
+    }
+    let growth = cluster.scale.max.saturating_sub(cluster.live).min(nodes_free(state, cluster));
     coming + growth as usize
-}
-
-/// It would have more nodes if there were room for them.
-pub fn waits_for_room(cluster: &Cluster) -> bool {
-    cluster.cuts.iter().any(|cut| cut.is_for_room() && !matches!(cut, Cut::Allowance { .. }))
 }
 
 fn busy<'a>(state: &'a State, cluster: &'a Cluster) -> impl Iterator<Item = &'a Node> {

@@ -104,16 +104,16 @@ struct Demand {
 
 fn demand(state: &State, cluster: &Cluster, now: Millis) -> Demand {
     let enough = cluster.scale.max.saturating_add(1);
-    let mut demand = Demand { nodes: cluster.busy, held_back: Vec::new() };
-    let mut room = Capacity::default();
+    let mut held_back = Vec::new();
+    let mut packing = Packing::on(cluster.busy);
     let mut order = Order::new(state, cluster);
     let mut gate = Gate::new(state);
-    while demand.nodes < enough
+    while packing.nodes < enough
         && let Some(job) = order.next()
     {
         if let Some(cut) = gate.holds(cluster, job) {
-            if demand.held_back.len() < CUTS_TOLD_MAX {
-                demand.held_back.push(cut);
+            if held_back.len() < CUTS_TOLD_MAX {
+                held_back.push(cut);
             }
             order.pass_over();
             continue;
@@ -124,23 +124,43 @@ fn demand(state: &State, cluster: &Cluster, now: Millis) -> Demand {
             Need::Whole if job.nodes > 1 && job.nodes > cluster.scale.max => {}
             Need::Whole if job.nodes > 1 && job.nodes > nodes_ever(state, cluster) => {
                 let max = nodes_ever(state, cluster);
-                demand.held_back.push(Cut::ProviderAtOnce { wanted: job.nodes, max });
+                held_back.push(Cut::ProviderAtOnce { wanted: job.nodes, max });
             }
             // It lets another one go first, and so does what is behind it.
-            Need::Whole if job.nodes > 1 && is_held_back(state, cluster, job, demand.nodes, now) => {
+            Need::Whole if job.nodes > 1 && is_held_back(state, cluster, job, packing.nodes, now) => {
                 let max = nodes_ever(state, cluster);
-                demand.held_back.push(Cut::ProviderAtOnce { wanted: job.nodes, max });
+                held_back.push(Cut::ProviderAtOnce { wanted: job.nodes, max });
                 break;
             }
-            Need::Whole => demand.nodes = demand.nodes.saturating_add(job.nodes),
-            Need::Share(share) if room.fits(share) => room = room.minus(share),
+            Need::Whole | Need::Share(_) => packing.add(job, cluster.shape.nominal),
+        }
+    }
+    Demand { nodes: packing.nodes, held_back }
+}
+
+/// How many nodes jobs need, one after the other, beside those that have work already.
+#[derive(Clone, Copy, Debug)]
+pub struct Packing {
+    pub nodes: u32,
+    /// On the last of them.
+    room: Capacity,
+}
+
+impl Packing {
+    pub fn on(busy: u32) -> Self {
+        Self { nodes: busy, room: Capacity::default() }
+    }
+
+    pub fn add(&mut self, job: &Job, nominal: Capacity) {
+        match job.need {
+            Need::Whole => self.nodes = self.nodes.saturating_add(job.nodes),
+            Need::Share(share) if self.room.fits(share) => self.room = self.room.minus(share),
             Need::Share(share) => {
-                demand.nodes += 1;
-                room = cluster.shape.nominal.minus(share);
+                self.nodes = self.nodes.saturating_add(1);
+                self.room = nominal.minus(share);
             }
         }
     }
-    demand
 }
 
 /// A job on several nodes keeps those it has until it has them all. Where the provider has no room for that, two of them
@@ -180,7 +200,7 @@ pub fn nodes_ever(state: &State, cluster: &Cluster) -> u32 {
 }
 
 /// How many nodes of this size the provider could ever have at once.
-fn provider_nodes_ever(state: &State, nominal: Capacity) -> u32 {
+pub fn provider_nodes_ever(state: &State, nominal: Capacity) -> u32 {
     let provider = &state.settings.provider;
     let Some(machine) = provider.machine.filter(|_| provider.strict) else { return provider.nodes_max };
     provider.nodes_max.min(times(machine, nominal.min(machine)))
@@ -192,7 +212,7 @@ pub(super) fn is_startable(state: &State, cluster: &Cluster, job: &Job) -> bool 
 }
 
 /// How many more it could have now.
-fn nodes_free(state: &State, cluster: &Cluster) -> u32 {
+pub(super) fn nodes_free(state: &State, cluster: &Cluster) -> u32 {
     provider_nodes_free(state, cluster.shape.nominal).min(quota::nodes_free(state, cluster))
 }
 

@@ -1,0 +1,330 @@
+//! What keeps one waiting job from starting, and the least that would let it: a view, with the planner's own gates.
+//!
+//! A constraint is lifted for this job alone, against what the last plan left. It *binds* if lifting all others does not
+//! start the job. An *unblocking set* starts the job, and nothing less of it does. There are at most two: to wait one's
+//! turn with every limit in the way gone, or to be the first and to have only those limits gone that are in the way then.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use crate::allowance::Gate;
+use crate::cluster::{Cluster, Cut};
+use crate::ids::JobId;
+use crate::job::{Job, JobState, Need};
+use crate::lock;
+use crate::node::NodeState;
+use crate::plan::{Packing, provider_nodes_ever};
+use crate::queue::Order;
+use crate::quota;
+use crate::state::State;
+use crate::units::{Capacity, Millis};
+use crate::whatif;
+
+/// Unblocking sets that are told.
+const ALTERNATIVES_MAX: usize = 3;
+/// Where more nodes than this would be asked for, nothing is tried out.
+const TRIED_NODES_MAX: u32 = 64;
+
+/// Jobs ahead are counted no further than this.
+const AHEAD_COUNTED_MAX: usize = 100_000;
+
+/// One thing that is in the way. The kinds come in the order in which they are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    Draining,
+    Lock,
+    Allowance,
+    QueueOrder,
+    Maximum,
+    Quota,
+    Provider,
+    BootBackoff,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Constraint {
+    pub kind: Kind,
+    /// What it is, and what would lift it.
+    pub sentence: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Everything that is in the way.
+    pub constraints: Vec<Constraint>,
+    /// Those that every unblocking set has.
+    pub binding: BTreeSet<Kind>,
+    pub unblocking: Vec<BTreeSet<Kind>>,
+    /// Its place in the order, from 1.
+    pub position: usize,
+    /// Nodes that are on their way, if that is all it waits for.
+    pub nodes_coming: u32,
+}
+
+/// `None` unless the job is in a queue.
+pub fn unblock(state: &State, id: JobId, now: Millis) -> Option<Verdict> {
+    let job = state.jobs.get(&id).filter(|job| matches!(job.state, JobState::Queued { .. }))?;
+    let cluster = state.clusters.get(&job.cluster)?;
+    let (in_turn, ahead) = Way::in_turn(state, cluster, job, now);
+    let as_first = Way::as_first(state, cluster, job, now);
+
+    let mut constraints = in_turn.blocked.clone();
+    let kinds = |way: &Way| -> BTreeSet<Kind> { way.blocked.iter().map(|c| c.kind).collect() };
+    let (waits, first) = (kinds(&in_turn), kinds(&as_first));
+    let mut unblocking = vec![waits.clone()];
+    if ahead.jobs > 0 {
+        constraints.push(order(cluster, &ahead));
+        if !waits.is_subset(&first) {
+            let mut jumps = first.clone();
+            jumps.insert(Kind::QueueOrder);
+            unblocking.push(jumps);
+        }
+    }
+    // Some get by with less: one that is certain to end may go before others, a share may fit beside what runs. Where
+    // that can be tried out in good time, the planner says.
+    if ahead.nodes <= TRIED_NODES_MAX {
+        let all: BTreeSet<Kind> = unblocking.iter().flatten().copied().collect();
+        unblocking = least(state, id, &all, now);
+    }
+    let told: BTreeSet<Kind> = unblocking.iter().flatten().copied().collect();
+    constraints.retain(|constraint| told.contains(&constraint.kind));
+    constraints.sort_by_key(|constraint| constraint.kind);
+    let mut sets = unblocking.iter().cloned();
+    let binding = sets.next().map_or_else(BTreeSet::new, |first| sets.fold(first, |both, set| &both & &set));
+    Some(Verdict {
+        constraints,
+        binding,
+        unblocking,
+        position: ahead.jobs + 1,
+        nodes_coming: coming(state, cluster),
+    })
+}
+
+/// The smallest parts of a set that start the job: the small ones are tried first, and none that has another in it.
+fn least(state: &State, id: JobId, all: &BTreeSet<Kind>, now: Millis) -> Vec<BTreeSet<Kind>> {
+    let all: Vec<Kind> = all.iter().copied().collect();
+    let part = |bits: u32| -> BTreeSet<Kind> {
+        all.iter().enumerate().filter(|(at, _)| bits & (1 << at) != 0).map(|(_, kind)| *kind).collect()
+    };
+    let mut parts: Vec<BTreeSet<Kind>> = (0..1u32 << all.len()).map(part).collect();
+    parts.sort_by_key(BTreeSet::len);
+    let mut found: Vec<BTreeSet<Kind>> = Vec::new();
+    for set in parts {
+        let is_new = found.iter().all(|less| !less.is_subset(&set));
+        if found.len() < ALTERNATIVES_MAX && is_new && whatif::starts(state, id, &set, now) {
+            found.push(set);
+        }
+    }
+    found
+}
+
+/// What lies before a job.
+struct Ahead {
+    jobs: usize,
+    /// Why its owner may not have it, beside those of his that come first.
+    allowance: Option<Cut>,
+    /// Nodes with work and those that everybody up to and with the job needs.
+    nodes: u32,
+    /// Some on several nodes can have them only once a limit is lifted; they are not counted.
+    some_wait_for_a_limit: bool,
+}
+
+impl Ahead {
+    fn of(state: &State, cluster: &Cluster, job: &Job, lifted: &BTreeSet<Kind>) -> Self {
+        let unless = |kind: Kind, limit: u32| if lifted.contains(&kind) { u32::MAX } else { limit };
+        let at_once = unless(Kind::Maximum, cluster.scale.max)
+            .min(unless(Kind::Quota, quota::nodes_ever(state, cluster)))
+            .min(unless(Kind::Provider, provider_nodes_ever(state, cluster.shape.nominal)));
+        let mut gate = Gate::new(state);
+        let mut order = Order::new(state, cluster);
+        let nominal = cluster.shape.nominal;
+        let mut packing = Packing::on(cluster.busy);
+        let (mut jobs, mut held, mut some_wait_for_a_limit) = (0, None, false);
+        while let Some(other) = order.next() {
+            if other.id == job.id {
+                break;
+            }
+            jobs += 1;
+            if jobs >= AHEAD_COUNTED_MAX {
+                break;
+            }
+            if let Some(cut) = gate.holds(cluster, other) {
+                // Nobody overtakes a job of his own.
+                if other.owner == job.owner {
+                    held = held.or(Some(cut));
+                } else {
+                    order.pass_over();
+                }
+                continue;
+            }
+            gate.lets(cluster, other);
+            if other.nodes == 1 || other.nodes <= at_once {
+                packing.add(other, nominal);
+            } else {
+                some_wait_for_a_limit = true;
+            }
+        }
+        let allowance = held.or_else(|| gate.holds(cluster, job));
+        packing.add(job, nominal);
+        Self { jobs, allowance, nodes: packing.nodes, some_wait_for_a_limit }
+    }
+}
+
+/// One way to a start, and what blocks it.
+struct Way {
+    blocked: Vec<Constraint>,
+}
+
+impl Way {
+    /// After everybody who is ahead. Where a limit is in the way, it is lifted for those as well: so they may then be in
+    /// the way of another.
+    fn in_turn(state: &State, cluster: &Cluster, job: &Job, now: Millis) -> (Self, Ahead) {
+        let mut lifted = BTreeSet::new();
+        loop {
+            let ahead = Ahead::of(state, cluster, job, &lifted);
+            let mut blocked = general(state, ahead.allowance.as_ref());
+            if ahead.nodes + cluster.unheard > cluster.scale.max {
+                blocked.push(maximum(cluster, ahead.nodes));
+            }
+            growth(state, cluster, job, ahead.nodes, now, &mut blocked);
+            let kinds: BTreeSet<Kind> = blocked.iter().map(|constraint| constraint.kind).collect();
+            if !ahead.some_wait_for_a_limit || kinds.is_subset(&lifted) {
+                return (Self { blocked }, ahead);
+            }
+            lifted.extend(kinds);
+        }
+    }
+
+    /// Before everybody.
+    fn as_first(state: &State, cluster: &Cluster, job: &Job, now: Millis) -> Self {
+        let mut blocked = general(state, Gate::new(state).holds(cluster, job).as_ref());
+        if fits(state, cluster, job) {
+            return Self { blocked };
+        }
+        let mut alone = Packing::on(cluster.busy);
+        alone.add(job, cluster.shape.nominal);
+        if alone.nodes + cluster.unheard > cluster.scale.max {
+            blocked.push(maximum(cluster, alone.nodes));
+        }
+        growth(state, cluster, job, alone.nodes, now, &mut blocked);
+        Self { blocked }
+    }
+}
+
+/// It would be placed on what is there.
+fn fits(state: &State, cluster: &Cluster, job: &Job) -> bool {
+    match job.need {
+        Need::Whole => cluster.idle.len() >= job.nodes as usize,
+        Need::Share(share) => {
+            let room =
+                |id: &crate::ids::NodeId| state.nodes.get(id).is_some_and(|node| node.free().fits(share));
+            !cluster.idle.is_empty() || cluster.open.iter().any(room)
+        }
+    }
+}
+
+/// What has nothing to do with nodes.
+fn general(state: &State, allowance: Option<&Cut>) -> Vec<Constraint> {
+    let mut blocked = Vec::new();
+    if state.draining.is_some() {
+        let sentence = "The server is being stopped; it will be placed when the server is back.".into();
+        blocked.push(Constraint { kind: Kind::Draining, sentence });
+    }
+    blocked.extend(allowance.map(|cut| Constraint { kind: Kind::Allowance, sentence: cut.sentence() }));
+    blocked
+}
+
+/// What keeps a cluster from having this many nodes.
+fn growth(
+    state: &State,
+    cluster: &Cluster,
+    job: &Job,
+    total: u32,
+    now: Millis,
+    blocked: &mut Vec<Constraint>,
+) {
+    let missing = total.saturating_sub(cluster.live - cluster.unheard);
+    if missing == 0 {
+        return;
+    }
+    if let Some(cut) = lock::scaling_cut(state, cluster) {
+        blocked.push(Constraint { kind: Kind::Lock, sentence: cut.sentence() });
+    }
+    // The first node that comes ends it.
+    let waits = cluster.boot.retry_at.filter(|at| *at > now && coming(state, cluster) == 0);
+    if let Some(retry_at) = waits {
+        let cut = Cut::BootBackoff { failures: cluster.boot.failures, retry_at };
+        blocked.push(Constraint { kind: Kind::BootBackoff, sentence: cut.sentence() });
+    }
+    let cores = quota::cores(&cluster.shape);
+    let needed = cores * u64::from(missing);
+    let passed = quota::limits_on_nodes(state, cluster).find(|(_, limit, in_use)| in_use + needed > *limit);
+    if let Some((key, limit, in_use)) = passed {
+        let sentence = format!(
+            "{missing} more nodes of {cores} cores are needed and {in_use} of {limit} are in use of {key}; ask for more with 'neap quota request {} --location {} --limit {}'.",
+            key.pool.flag(),
+            key.location,
+            in_use + needed
+        );
+        blocked.push(Constraint { kind: Kind::Quota, sentence });
+    }
+    if let Some(sentence) = provider(state, cluster.shape.nominal, missing, job) {
+        blocked.push(Constraint { kind: Kind::Provider, sentence });
+    }
+}
+
+fn provider(state: &State, nominal: Capacity, missing: u32, job: &Job) -> Option<String> {
+    let provider = &state.settings.provider;
+    let in_use = u32::try_from(state.nodes.len()).unwrap_or(u32::MAX);
+    let at_once = if job.nodes > 1 { " at once" } else { "" };
+    if in_use.saturating_add(missing) > provider.nodes_max {
+        return Some(format!(
+            "{missing} more nodes are needed{at_once}; the provider makes at most {} (local.max_nodes) and {in_use} exist, over all clusters.",
+            provider.nodes_max
+        ));
+    }
+    let machine = provider.machine.filter(|_| provider.strict)?;
+    let each = nominal.min(machine);
+    let mut free = machine.minus(state.provided);
+    for _ in 0..missing {
+        if !free.fits(each) {
+            return Some(format!(
+                "{missing} more nodes of {each} are needed{at_once}; the machine has {} free and local.capacity is strict.",
+                machine.minus(state.provided)
+            ));
+        }
+        free = free.minus(each);
+    }
+    None
+}
+
+fn maximum(cluster: &Cluster, wanted: u32) -> Constraint {
+    Constraint { kind: Kind::Maximum, sentence: Cut::Maximum { wanted, max: cluster.scale.max }.sentence() }
+}
+
+fn order(cluster: &Cluster, ahead: &Ahead) -> Constraint {
+    let jobs = if ahead.jobs >= AHEAD_COUNTED_MAX {
+        format!("More than {AHEAD_COUNTED_MAX} jobs are")
+    } else if ahead.jobs == 1 {
+        "1 job is".to_owned()
+    } else {
+        format!("{} jobs are", ahead.jobs)
+    };
+    let sentence = format!(
+        "{jobs} ahead of it on compute '{}'; a higher queue_settings.priority goes first.",
+        cluster.name
+    );
+    Constraint { kind: Kind::QueueOrder, sentence }
+}
+
+fn coming(state: &State, cluster: &Cluster) -> u32 {
+    let comes = state.nodes_of(cluster).filter(|node| {
+        matches!(
+            node.state,
+            NodeState::Requested { .. } | NodeState::Creating { .. } | NodeState::Preparing { .. }
+        )
+    });
+    u32::try_from(comes.count()).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,97 @@
+//! What would become of a waiting job if something were not in its way: the planner itself, on a copy of the state, in a
+//! world where nodes come, nothing ends and no time passes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::apply::{dequeue, enqueue};
+use crate::decide::decide;
+use crate::draft::Draft;
+use crate::ids::{ClusterId, JobId, NodeId};
+use crate::node::NodeState;
+use crate::plan::{Dirty, plan_into};
+use crate::state::State;
+use crate::unblock::Kind;
+use crate::units::{Capacity, Millis};
+use crate::{Command, command::Report};
+
+/// Nodes come in so many waves at most.
+const ROUNDS_MAX: usize = 16;
+/// More than a job and those before it need, where it is tried out.
+const PLENTY: u32 = 128;
+
+/// Whether the job is placed with these lifted.
+pub fn starts(state: &State, id: JobId, lifted: &BTreeSet<Kind>, now: Millis) -> bool {
+    let Some(job) = state.jobs.get(&id) else { return false };
+    let cluster = job.cluster;
+    let mut draft = Draft::new(state.clone());
+    lift(&mut draft.state, id, cluster, lifted);
+    for _ in 0..ROUNDS_MAX {
+        let before = draft.events.len();
+        let mut dirty = Dirty { clusters: BTreeSet::from([cluster]), timers_seen: now, ..Dirty::default() };
+        plan_into(&mut draft, &mut dirty, now);
+        if draft.state.jobs.get(&id).is_some_and(|job| job.attempt().is_some()) {
+            return true;
+        }
+        for node in coming(&draft.state, cluster) {
+            let report = Report::NodeReady { node, actual: Capacity::default(), isolation: "".into() };
+            for event in decide(&draft.state, Command::Report(report), now).unwrap_or_default() {
+                draft.emit(now, event);
+            }
+        }
+        if draft.events.len() == before {
+            return false;
+        }
+    }
+    false
+}
+
+fn lift(state: &mut State, id: JobId, cluster: ClusterId, lifted: &BTreeSet<Kind>) {
+    for kind in lifted {
+        match kind {
+            Kind::Draining => state.draining = None,
+            Kind::Lock => state.locks.clear(),
+            Kind::Allowance => state.allowances.clear(),
+            Kind::QueueOrder => {
+                dequeue(state, id);
+                if let Some(job) = state.jobs.get_mut(&id).map(Arc::make_mut) {
+                    job.priority = u8::MAX;
+                }
+                enqueue(state, id);
+            }
+            Kind::Quota => state.quotas.clear(),
+            Kind::Provider => {
+                state.settings.provider.nodes_max = u32::MAX;
+                state.settings.provider.strict = false;
+            }
+            Kind::Maximum | Kind::BootBackoff => {}
+        }
+    }
+    // The other clusters stay as they are.
+    for other in state.clusters.keys().copied().collect::<Vec<_>>() {
+        let Some(other) = state.clusters.get_mut(&other).map(Arc::make_mut) else { continue };
+        if other.id != cluster {
+            (other.scale.min, other.scale.max, other.boot) = (0, other.live, Default::default());
+        } else {
+            if lifted.contains(&Kind::Maximum) {
+                other.scale.max = other.scale.max.saturating_add(PLENTY);
+            }
+            if lifted.contains(&Kind::BootBackoff) {
+                other.boot = Default::default();
+            }
+        }
+        // Nobody goes for lack of work.
+        other.scale.idle_ms = u64::MAX / 4;
+    }
+}
+
+fn coming(state: &State, cluster: ClusterId) -> Vec<NodeId> {
+    let Some(cluster) = state.clusters.get(&cluster) else { return Vec::new() };
+    let comes = |state: NodeState| {
+        matches!(
+            state,
+            NodeState::Requested { .. } | NodeState::Creating { .. } | NodeState::Preparing { .. }
+        )
+    };
+    state.nodes_of(cluster).filter(|node| comes(node.state)).map(|node| node.id).collect()
+}

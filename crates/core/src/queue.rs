@@ -4,7 +4,7 @@
 //! something placed is charged a minute of it in advance, so that two people who come at the same time alternate.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use imbl::OrdSet;
@@ -103,8 +103,12 @@ pub struct Order<'a> {
     heads: BinaryHeap<Reverse<(u64, JobId, usize)>>,
     owners: Vec<Arc<str>>,
     passed_over: BTreeSet<Arc<str>>,
-    /// Whose job came last.
-    last: Option<Arc<str>>,
+    /// What owners were charged on the way.
+    charged: BTreeMap<Arc<str>, u64>,
+    /// Whoever's turn it is is charged, as if everything that comes were placed.
+    charges: bool,
+    /// The job that came last, and its lane.
+    last: Option<(&'a Arc<Job>, usize)>,
 }
 
 impl<'a> Order<'a> {
@@ -117,13 +121,51 @@ impl<'a> Order<'a> {
             heads: BinaryHeap::new(),
             owners: Vec::new(),
             passed_over: BTreeSet::new(),
+            charged: BTreeMap::new(),
+            charges: true,
             last: None,
+        }
+    }
+
+    /// Nobody is charged but for what is said to be placed.
+    #[must_use]
+    pub fn charging_only_what_is_placed(mut self) -> Self {
+        self.charges = false;
+        self
+    }
+
+    /// The job that came last is placed.
+    pub fn placed(&mut self) {
+        if let Some((job, _)) = self.last {
+            self.charge(job);
+        }
+    }
+
+    fn charge(&mut self, job: &Job) {
+        let cores = cores_milli(job, self.cluster.shape.nominal);
+        let advance = cores.saturating_mul(SHARE_ADVANCE_MS) / 1000;
+        *self.charged.entry(job.owner.clone()).or_default() += advance;
+    }
+
+    fn score(&self, owner: &str) -> u64 {
+        let share = self.cluster.shares.get(owner).map_or(0, |share| share.score(self.cluster.shares_at));
+        share.saturating_add(self.charged.get(owner).copied().unwrap_or_default())
+    }
+
+    /// The lane of the job that came last goes on with the next in it.
+    fn go_on(&mut self) {
+        let Some((job, lane)) = self.last.take() else { return };
+        if self.charges {
+            self.charge(job);
+        }
+        if let Some(next) = self.lanes.get_mut(lane).and_then(Iterator::next).copied() {
+            self.heads.push(Reverse((self.score(&job.owner), next, lane)));
         }
     }
 
     /// No more of whoever's job came last.
     pub fn pass_over(&mut self) {
-        self.passed_over.extend(self.last.take());
+        self.passed_over.extend(self.last.take().map(|(job, _)| job.owner.clone()));
     }
 
     /// Goes on to the next priority that somebody waits with. False if there is none.
@@ -141,9 +183,7 @@ impl<'a> Order<'a> {
         for (lane, jobs) in level.take_while(|(lane, _)| lane.behind == behind) {
             let mut jobs = jobs.iter();
             let Some(first) = jobs.next() else { continue };
-            let score =
-                self.cluster.shares.get(&lane.owner).map_or(0, |share| share.score(self.cluster.shares_at));
-            self.heads.push(Reverse((score, *first, self.lanes.len())));
+            self.heads.push(Reverse((self.score(&lane.owner), *first, self.lanes.len())));
             self.lanes.push(jobs);
             self.owners.push(lane.owner.clone());
         }
@@ -155,27 +195,21 @@ impl<'a> Iterator for Order<'a> {
     type Item = &'a Arc<Job>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        self.go_on();
         loop {
-            let Some(Reverse((score, id, lane))) = self.heads.pop() else {
+            let Some(Reverse((_, id, lane))) = self.heads.pop() else {
                 if self.descend() {
                     continue;
                 }
                 return None;
             };
-            let Some(owner) = self.owners.get(lane) else { continue };
-            if self.passed_over.contains(owner) {
+            if self.owners.get(lane).is_none_or(|owner| self.passed_over.contains(owner)) {
                 continue;
             }
-            let job = self.state.jobs.get(&id);
-            if let Some(next) = self.lanes.get_mut(lane).and_then(Iterator::next) {
-                let cores = job.map_or(0, |job| cores_milli(job, self.cluster.shape.nominal));
-                let charged = score.saturating_add(cores.saturating_mul(SHARE_ADVANCE_MS) / 1000);
-                self.heads.push(Reverse((charged, *next, lane)));
-            }
-            if let Some(job) = job {
-                self.last = Some(owner.clone());
-                return Some(job);
-            }
+            // Whatever is in a lane is there.
+            let Some(job) = self.state.jobs.get(&id) else { continue };
+            self.last = Some((job, lane));
+            return Some(job);
         }
     }
 }

@@ -20,21 +20,39 @@ use crate::units::{Capacity, Millis};
 
 /// True if the budget ended before the queue or the room did.
 pub fn place(draft: &mut Draft, id: ClusterId, now: Millis, budget: usize) -> bool {
+    let mut left = budget;
+    loop {
+        match pass(draft, id, now, &mut left) {
+            Pass::Again => {}
+            Pass::Done { more } => return more,
+        }
+    }
+}
+
+enum Pass {
+    Done {
+        more: bool,
+    },
+    /// With the first that is placed it is said anew what everybody has used, and so whose turn it is.
+    Again,
+}
+
+fn pass(draft: &mut Draft, id: ClusterId, now: Millis, left: &mut usize) -> Pass {
     let before = draft.state.clone();
-    let Some(cluster) = before.clusters.get(&id) else { return false };
-    let mut order = Order::new(&before, cluster);
+    let Some(cluster) = before.clusters.get(&id) else { return Pass::Done { more: false } };
+    let mut order = Order::new(&before, cluster).charging_only_what_is_placed();
     let mut gate = Gate::new(&before);
     let mut search = Search::default();
     let mut promised: Option<Reservation> = None;
-    let (mut placed, mut looked_at) = (0, 0);
+    let mut looked_at = 0;
     while has_any_room(&draft.state, id) && looked_at < BACKFILL_LOOKED_AT_MAX {
-        let Some(job) = order.next() else { return false };
+        let Some(job) = order.next() else { break };
         if gate.holds(cluster, job).is_some() {
             order.pass_over();
             continue;
         }
-        if placed == budget {
-            return true;
+        if *left == 0 {
+            return Pass::Done { more: true };
         }
         let found = find(&draft.state, job, &mut search);
         let passing = match (found, &mut promised) {
@@ -43,29 +61,36 @@ pub fn place(draft: &mut Draft, id: ClusterId, now: Millis, budget: usize) -> bo
             (None, _) => None,
         };
         if let Some((node, how)) = passing {
-            gate.lets(cluster, job);
-            let until = match how {
-                Passing::Free => None,
-                Passing::Until(until) => Some(until),
-            };
-            let attempt = job.attempts_made + 1;
-            let others = others(&draft.state, job, node);
-            let was_free = draft.state.nodes.get(&node).is_some_and(|node| node.attempts.is_empty());
-            draft.emit(now, JobPlaced { id: job.id, attempt, node, others, until });
-            if was_free && matches!(job.need, Need::Share(_)) {
-                search.broken_into.push(node);
+            emit(draft, job, node, how, &mut search, now);
+            *left -= 1;
+            if cluster.shares_at != now && cluster.lanes.len() > 1 {
+                return Pass::Again;
             }
-            placed += 1;
+            gate.lets(cluster, job);
+            order.placed();
             continue;
         }
         looked_at += 1;
         if promised.is_none() && is_startable(&draft.state, cluster, job) && !planted::is(Bug::GangOvertaken)
         {
-            let Some(cluster) = draft.state.clusters.get(&id) else { return false };
+            let Some(cluster) = draft.state.clusters.get(&id) else { break };
             promised = Some(Reservation::of(&draft.state, cluster, job, now));
         }
     }
-    false
+    Pass::Done { more: false }
+}
+
+fn emit(draft: &mut Draft, job: &Job, node: NodeId, how: Passing, search: &mut Search, now: Millis) {
+    let until = match how {
+        Passing::Free => None,
+        Passing::Until(until) => Some(until),
+    };
+    let others = others(&draft.state, job, node);
+    let was_free = draft.state.nodes.get(&node).is_some_and(|node| node.attempts.is_empty());
+    draft.emit(now, JobPlaced { id: job.id, attempt: job.attempts_made + 1, node, others, until });
+    if was_free && matches!(job.need, Need::Share(_)) {
+        search.broken_into.push(node);
+    }
 }
 
 /// Where a job may go before the one that is first, and until when: where it would go, or on another shared node.

@@ -65,7 +65,7 @@ fn priority_comes_before_shares() {
     world.submit_job(of("ann", "low"));
     world.submit_job(SubmitJob { priority: 9, ..of("ann", "high") });
     world.submit_job(of("bob", "other"));
-    assert_eq!(order(&world), [2, 1, 3]);
+    assert_eq!(order(&world), [2, 3, 1], "and is charged like everything else");
 }
 
 #[test]

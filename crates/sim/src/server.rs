@@ -539,5 +539,6 @@ fn spec(name: &str, timeout_ms: Option<u64>, ranks: Option<Ranks>) -> AttemptSpe
         distribution: None,
         tracking: None,
         services: Vec::new(),
+        checkpoint: None,
     }
 }

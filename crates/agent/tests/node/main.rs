@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
-use neap_protocol::{Down, Exit, How, Input, Isolation, Keep, Output, Report, Up};
+use neap_protocol::{Down, Exit, How, Input, Isolation, Keep, Output, Report, StopWhy, Up};
 use world::{Heard, World, attempt, found, wait_until};
 
 type Test = fn(&tokio::runtime::Runtime);
@@ -171,9 +171,9 @@ async fn stop_forget_and_refused() {
         wire.send(&Down::Start { attempt: attempt(job), spec: Box::new(spec) }).await;
     }
     world.hear(&mut wire, &mut heard, |heard| (1..=3).all(|job| heard.text(attempt(job)) == "up\n")).await;
-    wire.send(&Down::Stop { attempt: attempt(1), grace_ms: 30_000 }).await;
+    wire.send(&Down::Stop { attempt: attempt(1), grace_ms: 30_000, why: StopWhy::End }).await;
     wire.send(&Down::Forget { attempt: attempt(2) }).await;
-    wire.send(&Down::Stop { attempt: attempt(9), grace_ms: 0 }).await;
+    wire.send(&Down::Stop { attempt: attempt(9), grace_ms: 0, why: StopWhy::End }).await;
     world
         .hear(&mut wire, &mut heard, |heard| [1, 9].iter().all(|job| heard.exit(attempt(*job)).is_some()))
         .await;

@@ -170,6 +170,7 @@ impl World {
             distribution: None,
             tracking: None,
             services: Vec::new(),
+            checkpoint: None,
         }
     }
 

@@ -401,7 +401,7 @@ impl Running<'_> {
                     let _ = match order {
                         Some(Order::Stop { grace_ms, why: StopWhy::Preempt }) => {
                             self.warn(layout, grace_ms);
-                            handle.get_ref().stop_patiently(warning::grace_of_processes(grace_ms))
+                            handle.get_ref().stop_patiently(grace_ms)
                         }
                         Some(Order::Stop { grace_ms, why }) => {
                             self.stopped = Some(why);

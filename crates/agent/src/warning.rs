@@ -16,29 +16,18 @@ use crate::prepare::Layout;
 /// Its name below the job's folder.
 const FILE: &str = "preemption.json";
 
-/// Of the time from the warning to the end of the node, this part is for storing what is kept.
-const STORING_PART: u64 = 3;
-/// And no more than this.
-const STORING_MS_MAX: u64 = 60_000;
-
 pub(crate) fn variable(layout: &Layout) -> (&'static str, String) {
     ("NEAP_PREEMPTION_FILE", layout.seen.join(FILE).display().to_string())
 }
 
-/// How long the processes have, of the time that the node has.
-pub(crate) fn grace_of_processes(grace_ms: u64) -> u64 {
-    grace_ms - (grace_ms / STORING_PART).min(STORING_MS_MAX)
-}
-
-/// Writes the file. `now_ms` is the time of day.
+/// Writes the file. `now_ms` is the time of day; the processes have `grace_ms` from then.
 pub(crate) fn warn(layout: &Layout, now_ms: u64, grace_ms: u64) -> io::Result<()> {
-    let processes_ms = now_ms + grace_of_processes(grace_ms);
+    let deadline_ms = now_ms.saturating_add(grace_ms);
     let text = serde_json::to_vec_pretty(&json!({
         "event": "preempted",
         "warned_at": rfc3339(now_ms),
-        "deadline": rfc3339(processes_ms),
-        "deadline_unix_seconds": processes_ms as f64 / 1000.0,
-        "node_gone_at": rfc3339(now_ms + grace_ms),
+        "deadline": rfc3339(deadline_ms),
+        "deadline_unix_seconds": deadline_ms as f64 / 1000.0,
         "says": "The node is taken back. The processes of this job have until the deadline; then the checkpoint folder \
                  and the outputs are saved, and the job goes on elsewhere.",
     }))?;
@@ -69,13 +58,6 @@ fn put(folder: &Path, name: &str, text: &[u8], owner: Option<u32>) -> io::Result
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn processes_have_most_of_the_time() {
-        for (grace_ms, processes_ms) in [(0, 0), (1, 1), (30_000, 20_000), (600_000, 540_000)] {
-            assert_eq!(grace_of_processes(grace_ms), processes_ms);
-        }
-    }
 
     #[test]
     fn what_the_job_put_there_is_not_written_to() {

@@ -30,6 +30,7 @@ mod workspace_files;
 pub use app::{App, Installation, Observability, ServerFacts};
 pub use arm::errors::refuse;
 pub use ask::Caller;
+pub use durations::parse_ms as duration_ms;
 pub use elsewhere::{DataAccess, DataRules};
 pub use environments::{EnvironmentRules, MappedEnvironment};
 pub use routes::router;

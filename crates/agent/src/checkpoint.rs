@@ -101,12 +101,12 @@ pub(crate) async fn restore(node: &Node, spec: &AttemptSpec, layout: &Layout) ->
         record.attempt
     ));
     let mut facts = layout.contents.borrow_mut();
-    facts.insert(
-        "neap.checkpoint.restored".into(),
-        format!("{files} files, {bytes} bytes, saved {saved} by attempt {}", record.attempt),
-    );
+    let told = format!("{files} files, {bytes} bytes, saved {saved} by attempt {}", record.attempt);
+    let what = if record.changed_unix_ms.is_some() { "neap.checkpoint.restored" } else { "neap.outputs.restored" };
+    facts.insert(what.into(), told);
     if let Some(lost_ms) = record.lost_ms() {
         facts.insert("neap.checkpoint.lostSeconds".into(), format!("{:.3}", lost_ms as f64 / 1000.0));
+        facts.insert("neap.checkpoint.lostByAttempt".into(), record.attempt.to_string());
     }
     drop(facts);
     layout.kept.replace(Known { record, marks });

@@ -9,6 +9,7 @@ pub mod arm;
 mod ask;
 mod audience;
 pub mod blob;
+pub mod checkpoints;
 pub mod conduct;
 mod durations;
 mod elsewhere;

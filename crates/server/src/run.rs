@@ -215,6 +215,7 @@ impl Server<'_> {
             closing,
         };
         let serving = tokio::spawn(front.serve(listener));
+        tokio::spawn(neap_faces::checkpoints::tidy(app.clone()));
         tokio::spawn(neap_faces::conduct::run(app));
         tokio::spawn(housekeeping::renew_certificate(keys.authority));
         tokio::spawn(housekeeping::clear_deleted_workspaces(control.handle.clone(), blobs, tracking));

@@ -162,7 +162,7 @@ def test_a_job_is_warned_saved_and_goes_on_elsewhere(spot, send):
 
 
 def test_a_simulation_changes_nothing(spot, send):
-    job = send(python(STEPS, 1000, 0.2))
+    job = send(python(STEPS, 1000, 0.6))
     says(spot, job, "did 3")
     wait_until(lambda: kept(spot, job), "it is saved while it runs")
     before = spot.nodes("spot")
@@ -261,7 +261,7 @@ def test_losing_the_whole_cluster_cancels_nothing(spot, send):
 
 
 def test_a_gang_stops_and_resumes_whole(spot, send):
-    line = 'f=$AZUREML_CHECKPOINT_DIR/rank; if [ -f $f ]; then echo again $(cat $f) of $AZUREML_NODE_RANK$NODE_RANK; exit 0; fi; echo $$ > $f; echo up; sleep 600'
+    line = 'f=$AZUREML_CHECKPOINT_DIR/rank; if [ -f $f ]; then echo resumed $(cat $f) of $AZUREML_NODE_RANK$NODE_RANK; exit 0; fi; echo $$ > $f; echo up; sleep 600'
     job = send(line, resources={"instanceCount": 2, "properties": {}}, distribution={"distributionType": "PyTorch", "processCountPerInstance": 1})
     wait_until(lambda: spot.status(job) == "Running" and spot.log(job).count("up") == 2, "both ranks run", 60)
     nodes = spot.get(f"{spot.nws()}/jobs/{job}/checkpoint")["nodes"]
@@ -269,7 +269,7 @@ def test_a_gang_stops_and_resumes_whole(spot, send):
     assert evict(spot, node=nodes[1], grace_seconds=5).status_code == 202
     spot.wait_job(job, "Completed", 90)
     log = spot.log(job)
-    assert log.count("again") == 2 and log.count("up") == 2, log
+    assert log.count("resumed 2 of") == 2 and log.count("up\n") == 2, log
     assert spot.job(job)["properties"]["neap.attempt"] == "2"
     left = [node["node_id"] for node in spot.nodes("spot") if node["node_id"] in nodes]
     assert nodes[1] not in left, "only the one was taken"

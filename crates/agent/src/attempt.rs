@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use crate::blobs::Blobs;
 use crate::boot_log;
-use crate::checkpoint::{Keeping, Kept};
+use crate::checkpoint::{self, Keeping, Kept};
 use crate::config::NodeConfig;
 use crate::container;
 use crate::environment::ENGINE_KNOWN_MS;
@@ -579,7 +579,9 @@ fn interrupted(why: Option<StopWhy>, kept: &Result<Option<Kept>, String>) -> Str
     };
     match kept {
         Ok(Some(Kept { files, bytes })) => format!(
-            "[neap] {why} Its checkpoint folder and outputs are saved for another: {files} files, {bytes} bytes.\n"
+            "[neap] {why} Its checkpoint folder and outputs are saved for another: {} and {}.\n",
+            checkpoint::count(*files as u64, "file"),
+            checkpoint::count(*bytes, "byte"),
         ),
         Ok(None) => format!("[neap] {why}\n"),
         Err(e) => format!("[neap] {why} Its checkpoint folder and outputs could not be saved: {e}\n"),

@@ -97,11 +97,18 @@ pub(crate) async fn restore(node: &Node, spec: &AttemptSpec, layout: &Layout) ->
     let saved = rfc3339(record.saved_unix_ms);
     let (files, bytes) = (record.files.len(), record.bytes());
     let _ = layout.say(&format!(
-        "[neap] Attempt {} was interrupted. Its checkpoint folder and outputs of {saved} are here again: {files} files, {bytes} bytes.\n",
-        record.attempt
+        "[neap] The checkpoint folder and outputs of attempt {} are here again, as of {saved}: {} and {}.\n",
+        record.attempt,
+        count(files as u64, "file"),
+        count(bytes, "byte"),
     ));
     let mut facts = layout.contents.borrow_mut();
-    let told = format!("{files} files, {bytes} bytes, saved {saved} by attempt {}", record.attempt);
+    let told = format!(
+        "{}, {}, saved {saved} by attempt {}",
+        count(files as u64, "file"),
+        count(bytes, "byte"),
+        record.attempt
+    );
     let what = if record.changed_unix_ms.is_some() { "neap.checkpoint.restored" } else { "neap.outputs.restored" };
     facts.insert(what.into(), told);
     if let Some(lost_ms) = record.lost_ms() {
@@ -500,6 +507,11 @@ fn content_of(file: &File) -> io::Result<(String, u64)> {
 
 fn now_ms() -> u64 {
     u64::try_from(boot_log::now_ns() / 1_000_000).unwrap_or(0)
+}
+
+/// `1 file`, `2 files`.
+pub(crate) fn count(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 pub(crate) fn rfc3339(unix_ms: u64) -> String {

@@ -77,9 +77,8 @@ pub(crate) fn variables(layout: &Layout) -> [(&'static str, String); 2] {
 /// Brings back what an earlier attempt left. What it was is told in the job's log and in its properties.
 pub(crate) async fn restore(node: &Node, spec: &AttemptSpec, layout: &Layout) -> Result<(), Exit> {
     let Some(kept) = spec.checkpoint.as_ref().filter(|kept| kept.restore) else { return Ok(()) };
-    let failed = |e: String| {
-        prepare_failed(FailureClass::System, format!("bringing back the checkpoint folder: {e}"))
-    };
+    let failed =
+        |e: String| prepare_failed(FailureClass::System, format!("bringing back the checkpoint folder: {e}"));
     let blobs = node.blobs()?;
     let record_at =
         BlobFolder { prefix: format!("{}{CHECKPOINT_RECORD}", kept.at.prefix), ..kept.at.clone() };
@@ -109,7 +108,8 @@ pub(crate) async fn restore(node: &Node, spec: &AttemptSpec, layout: &Layout) ->
         count(bytes, "byte"),
         record.attempt
     );
-    let what = if record.changed_unix_ms.is_some() { "neap.checkpoint.restored" } else { "neap.outputs.restored" };
+    let what =
+        if record.changed_unix_ms.is_some() { "neap.checkpoint.restored" } else { "neap.outputs.restored" };
     facts.insert(what.into(), told);
     if let Some(lost_ms) = record.lost_ms() {
         facts.insert("neap.checkpoint.lostSeconds".into(), format!("{:.3}", lost_ms as f64 / 1000.0));
@@ -325,8 +325,7 @@ impl<'a> Keeping<'a> {
         let before = self.layout.kept.borrow().clone();
         let stored: BTreeMap<&str, &KeptFile> =
             before.record.files.iter().map(|file| (file.name.as_str(), file)).collect();
-        let contents: BTreeSet<&str> =
-            before.record.files.iter().map(|file| file.content.as_str()).collect();
+        let contents: BTreeSet<&str> = before.record.files.iter().map(|file| file.content.as_str()).collect();
         let tasks: Vec<_> =
             found.files.iter().map(|(name, mark)| (name.clone(), *mark, held.remove(name))).collect();
         let (blobs_, stored, contents, marks) = (&blobs, &stored, &contents, &before.marks);
@@ -428,10 +427,7 @@ async fn store_file(
     .map_err(|e| failed(&e))?;
     let (content, bytes, metadata, file) = hashed.map_err(|e| failed(&e))?;
     if !there.contains(content.as_str()) {
-        blobs
-            .store(&kept.at, &format!("{CHECKPOINT_FILES}{content}"), file)
-            .await
-            .map_err(|e| failed(&e))?;
+        blobs.store(&kept.at, &format!("{CHECKPOINT_FILES}{content}"), file).await.map_err(|e| failed(&e))?;
     }
     // What was hashed and what was stored are the same if it never changed meanwhile.
     if Mark::of_file(&again).ok() != Some(mark) {

@@ -248,7 +248,10 @@ fn stop_forget_refused_and_leave() {
     talk.say(Input::Down(Down::Start { attempt: A, spec: spec() }));
     assert_eq!(
         talk.say(Input::Down(Down::Refused { reason: "gone".into() })),
-        [Output::Stop { attempt: A, grace_ms: 0, why: StopWhy::End }, Output::Exit(ExitReason::Refused("gone".into()))]
+        [
+            Output::Stop { attempt: A, grace_ms: 0, why: StopWhy::End },
+            Output::Exit(ExitReason::Refused("gone".into()))
+        ]
     );
 }
 

@@ -114,7 +114,10 @@ impl Dispatch {
         let tokens = &self.sessions.gate.tokens;
         let join_token =
             tokens.issue(node.0, now_s, limits::JOIN_TOKEN_S).map_err(|error| error.to_string())?;
-        self.provider.create(NodeOrder { node, nominal, join_token, low_priority }).await.map_err(|e| e.to_string())
+        self.provider
+            .create(NodeOrder { node, nominal, join_token, low_priority })
+            .await
+            .map_err(|e| e.to_string())
     }
 
     /// Nodes that ended by themselves, or are going to.

@@ -31,9 +31,8 @@ pub(crate) async fn records(app: &App, job: &JobRow) -> Result<Vec<(u32, Checkpo
             let address = BlobAddress::new(account.as_str(), ARTIFACT_CONTAINER, at)?;
             match store.read(&address, 0, RECORD_BYTES_MAX) {
                 Ok(text) => texts.push((rank, text)),
-                Err(
-                    neap_storage::Error::BlobNotFound(_) | neap_storage::Error::ContainerNotFound { .. },
-                ) => {}
+                Err(neap_storage::Error::BlobNotFound(_) | neap_storage::Error::ContainerNotFound { .. }) => {
+                }
                 Err(error) => return Err(error),
             }
         }

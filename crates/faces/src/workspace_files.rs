@@ -298,7 +298,12 @@ fn copy_blob(store: &Store, from: &BlobAddress, to: &BlobAddress) -> neap_storag
     store.put(to, upload, Headers::default(), &Condition::default()).map(drop)
 }
 
-pub(crate) fn remove_prefix(store: &Store, account: &str, container: &str, prefix: &str) -> neap_storage::Result<()> {
+pub(crate) fn remove_prefix(
+    store: &Store,
+    account: &str,
+    container: &str,
+    prefix: &str,
+) -> neap_storage::Result<()> {
     let query = ListQuery { prefix: prefix.to_owned(), ..ListQuery::default() };
     loop {
         let page = store.list(account, container, &query)?;

@@ -90,7 +90,11 @@ mod tests {
         };
         assert_eq!(record(Some(10), Some(90), Some(100)).lost_ms(), Some(10));
         assert_eq!(record(Some(10), None, Some(100)).lost_ms(), Some(90), "nothing was kept");
-        assert_eq!(record(Some(60), Some(20), Some(100)).lost_ms(), Some(40), "what it found is not its own work");
+        assert_eq!(
+            record(Some(60), Some(20), Some(100)).lost_ms(),
+            Some(40),
+            "what it found is not its own work"
+        );
         assert_eq!(record(Some(10), Some(90), None).lost_ms(), None, "it ran on");
     }
 

@@ -304,7 +304,8 @@ fn stop_gives_grace_then_kills(world: &World) {
 
 fn a_patient_stop_waits_for_everybody(world: &World) {
     // The outer shell ends with the signal; what it waited for has its own way of ending.
-    let saves = "(trap 'sleep 0.3; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done); echo never";
+    let saves =
+        "(trap 'sleep 0.3; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done); echo never";
     for launch in world.both(saves) {
         let running = world.start(&launch).printed("ready");
         running.attempt.stop_patiently(LONG_MS).unwrap();

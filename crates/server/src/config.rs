@@ -436,7 +436,10 @@ mod tests {
     fn nodes_are_taken_back_if_asked_for() {
         assert_eq!(load("lease_ttl_seconds: 9\n").unwrap().local.eviction, None);
         let rule = load("local: {eviction: {mean: PT2H, notice: PT45S}}\n").unwrap().local.eviction;
-        assert_eq!(rule.map(EvictionRule::eviction), Some(Eviction { mean_ms: 7_200_000, notice_ms: 45_000 }));
+        assert_eq!(
+            rule.map(EvictionRule::eviction),
+            Some(Eviction { mean_ms: 7_200_000, notice_ms: 45_000 })
+        );
         let rule = load("local: {eviction: {mean: PT90S}}\n").unwrap().local.eviction.unwrap();
         assert_eq!((rule.mean, rule.notice), (90_000, 30_000));
         for wrong in ["mean: 2h", "mean: PT0S", "mean: -PT1S", "notice: PT1S", "mean: PT1S, often: 1"] {

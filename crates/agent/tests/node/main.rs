@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
-use neap_protocol::{CheckpointRecord, CheckpointSpec, Down, Exit, How, Input, Isolation, Keep, Output, Report, StopWhy, Up};
+use neap_protocol::{
+    CheckpointRecord, CheckpointSpec, Down, Exit, How, Input, Isolation, Keep, Output, Report, StopWhy, Up,
+};
 use world::{Heard, World, attempt, found, wait_until};
 
 type Test = fn(&tokio::runtime::Runtime);
@@ -341,7 +343,11 @@ async fn what_is_kept_comes_back() {
         wire.send(&Down::Start { attempt: second, spec: Box::new(spec.clone()) }).await;
         world.hear(&mut wire, &mut heard, |heard| heard.exit(second).is_some()).await;
         let said = heard.text(second);
-        assert!(said.starts_with("[neap] The checkpoint folder and outputs of attempt 1 are here again"), "{said}\n{}", world.log());
+        assert!(
+            said.starts_with("[neap] The checkpoint folder and outputs of attempt 1 are here again"),
+            "{said}\n{}",
+            world.log()
+        );
         assert!(said.ends_with("one\ntwo\no\nn\n640\n1\n"), "{said}");
 
         let content = &kept.files.iter().find(|file| file.name.ends_with("a/x")).unwrap().content;

@@ -15,10 +15,12 @@ use std::time::Duration;
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Args)]
-#[command(after_help = "It ends with 0 if every job ran again with what it had saved, and with 1 if not.\n\n\
+#[command(
+    after_help = "It ends with 0 if every job ran again with what it had saved, and with 1 if not.\n\n\
                         Examples:\n  neap compute evict spot-cluster --simulate\n  \
                         neap compute evict spot-cluster --grace 20\n  \
-                        neap compute evict spot-cluster --node n-3 --max-lost 60 -o json")]
+                        neap compute evict spot-cluster --node n-3 --max-lost 60 -o json"
+)]
 pub struct EvictArgs {
     /// Name of the cluster
     #[arg(value_name = "CLUSTER")]
@@ -60,8 +62,7 @@ const SIMULATED_COLUMNS: &[Column] = &[
 
 pub async fn run(args: &EvictArgs, global: &Global, session: &Session) -> Outcome<ExitCode> {
     let path = session.own_path(&format!("computes/{}/evict", segment(&args.cluster)));
-    let asked =
-        json!({"node": args.node, "grace_seconds": args.grace, "simulate": args.simulate, "reason": "a drill"});
+    let asked = json!({"node": args.node, "grace_seconds": args.grace, "simulate": args.simulate, "reason": "a drill"});
     let taken = session.client.call(Method::POST, &path, Some(&asked)).await?.body;
     let for_machines = global.output.is_some() || global.query.is_some();
     if args.simulate {
@@ -115,8 +116,11 @@ fn is_back(before: &Value, now: &Value) -> bool {
 
 /// What came of it: each job passes or fails, with the reason.
 fn judge(taken: &Value, after: &[Value], max_lost: Option<f64>) -> Value {
-    let jobs: Vec<Value> =
-        list(taken, "jobs").iter().zip(after).map(|(job, now)| judge_job(taken, job, now, max_lost)).collect();
+    let jobs: Vec<Value> = list(taken, "jobs")
+        .iter()
+        .zip(after)
+        .map(|(job, now)| judge_job(taken, job, now, max_lost))
+        .collect();
     let lost = jobs.iter().filter_map(|job| job["lost_seconds"].as_f64()).fold(0.0, f64::max);
     json!({
         "cluster": taken["cluster"],
@@ -172,8 +176,11 @@ fn judge_job(taken: &Value, job: &Value, now: &Value, max_lost: Option<f64>) -> 
 
 fn for_people(report: &Value) -> String {
     let verdict = if report["passed"] == true { "passed" } else { "FAILED" };
-    let mut out =
-        format!("{}: {} was taken back: the drill {verdict}\n", text(report, "cluster"), text(report, "node"));
+    let mut out = format!(
+        "{}: {} was taken back: the drill {verdict}\n",
+        text(report, "cluster"),
+        text(report, "node")
+    );
     for job in list(report, "jobs") {
         out += &format!("  {:<4}  {}", text(job, "result"), text(job, "job"));
         if let Some(lost) = job["lost_seconds"].as_f64() {
@@ -211,7 +218,9 @@ fn foreseen(taken: &Value) -> String {
             out += &format!(", saved {} with {files} files", text(rank, "saved"));
         }
         if let Some(unsaved) = job["unsaved_seconds"].as_f64() {
-            out += &format!("; {unsaved:.1} s of work are not saved, and are lost unless it saves them when it is warned");
+            out += &format!(
+                "; {unsaved:.1} s of work are not saved, and are lost unless it saves them when it is warned"
+            );
         }
         out.push('\n');
     }
@@ -257,7 +266,11 @@ mod tests {
         ] {
             let report = judge(&taken(), std::slice::from_ref(&now), most);
             let job = &report["jobs"][0];
-            assert_eq!((job["result"].as_str(), job["lost_seconds"].as_f64()), (Some(result), lost), "{report}");
+            assert_eq!(
+                (job["result"].as_str(), job["lost_seconds"].as_f64()),
+                (Some(result), lost),
+                "{report}"
+            );
             assert!(job["problem"].as_str().unwrap_or_default().contains(words), "{report}");
             assert_eq!(report["passed"], result == "pass");
         }

@@ -4,7 +4,7 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use neap_protocol::{AttemptRef, AttemptSpec, Exit, FailureClass, Isolation, NodeFacts};
+use neap_protocol::{AttemptRef, AttemptSpec, Exit, FailureClass, Isolation, NodeFacts, StopWhy};
 use neap_sandbox::{Event, ExitRecord, Launch, Outcome, SLOTS_MAX, Spawner, SpoolEnd, SpoolReader, boot_ms};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -12,6 +12,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use crate::blobs::Blobs;
 use crate::boot_log;
+use crate::checkpoint::{self, Keeping, Kept};
 use crate::config::NodeConfig;
 use crate::container;
 use crate::environment::ENGINE_KNOWN_MS;
@@ -24,7 +25,7 @@ use crate::prepare::{self, Layout, limits};
 use crate::python::{self, Interpreter};
 use crate::services::{self, Desk};
 use crate::session::{Input, prepare_failed};
-use crate::{distributed, driver::Happening, finalize};
+use crate::{distributed, driver::Happening, finalize, warning};
 
 /// What all attempts of a node share.
 #[derive(Debug)]
@@ -129,6 +130,7 @@ impl Drop for Slot<'_> {
 pub(crate) enum Order {
     Stop {
         grace_ms: u64,
+        why: StopWhy,
     },
     /// Nobody wants it any more: end it, store nothing, give everything back.
     Discard,
@@ -154,6 +156,7 @@ pub(crate) async fn run(
         slot: 0,
         untouched: false,
         discarded: false,
+        stopped: None,
     };
     let (exit, end) = match Slot::take(&node) {
         Some(slot) => {
@@ -218,6 +221,8 @@ pub(crate) struct Running<'a> {
     /// It has run, and its folder is fit for another.
     untouched: bool,
     pub discarded: bool,
+    /// It was told to stop, for this.
+    stopped: Option<StopWhy>,
 }
 
 /// What a launch is for.
@@ -263,11 +268,17 @@ impl Running<'_> {
             },
             Err(exit) => Err(exit),
         };
+        let keeping = Keeping::new(self.node, self.attempt.attempt, self.spec, &layout);
         let launched = match prepared {
             Ok(launch) => {
                 let desk = self.desk.get().cloned();
                 let minding = desk.map(|desk| Minding::begin(desk, self.say));
-                let launched = self.supervise(&layout, &launch, Stage::Run(&provided.facts), orders).await;
+                keeping.begins();
+                let launched = tokio::select! {
+                    biased;
+                    launched = self.supervise(&layout, &launch, Stage::Run(&provided.facts), orders) => launched,
+                    never = keeping.periodically() => match never {},
+                };
                 drop(minding);
                 launched
             }
@@ -277,7 +288,7 @@ impl Running<'_> {
         match launched {
             Ok(record) => {
                 neap_crash::point("exit-recorded-before-outputs");
-                self.finalize(&layout, record, contained).await
+                self.finalize(&layout, record, contained, &keeping).await
             }
             Err(exit) => self.not_run(&layout, exit),
         }
@@ -386,17 +397,33 @@ impl Running<'_> {
                     }
                 }
                 order = orders.recv() => {
-                    let grace_ms = match order {
-                        Some(Order::Stop { grace_ms }) => grace_ms,
+                    // A supervisor that is gone is noticed by reading.
+                    let _ = match order {
+                        Some(Order::Stop { grace_ms, why: StopWhy::Preempt }) => {
+                            self.warn(layout, grace_ms);
+                            handle.get_ref().stop_patiently(grace_ms)
+                        }
+                        Some(Order::Stop { grace_ms, why }) => {
+                            self.stopped = Some(why);
+                            handle.get_ref().stop(grace_ms)
+                        }
                         Some(Order::Discard) | None => {
                             self.discarded = true;
-                            0
+                            handle.get_ref().stop(0)
                         }
                     };
-                    // A supervisor that is gone is noticed by reading.
-                    let _ = handle.get_ref().stop(grace_ms);
                 }
             }
+        }
+    }
+
+    /// Its node is taken back: the job can see that before it is asked to end.
+    fn warn(&mut self, layout: &Layout, grace_ms: u64) {
+        self.stopped = Some(StopWhy::Preempt);
+        boot_log::line(&format!("attempt {}: its node is taken back in {grace_ms} ms", self.attempt));
+        let now_ms = u64::try_from(boot_log::now_ns() / 1_000_000).unwrap_or(0);
+        if let Err(e) = warning::warn(layout, now_ms, grace_ms) {
+            boot_log::line(&format!("attempt {}: the warning could not be written: {e}", self.attempt));
         }
     }
 
@@ -455,11 +482,27 @@ impl Running<'_> {
         facts
     }
 
+    /// Whether another attempt may go on where this one ended.
+    fn goes_on(&self, exit: &Exit) -> bool {
+        match exit {
+            Exit::Stopped => self.stopped.is_some_and(StopWhy::goes_on),
+            Exit::Code { .. } | Exit::Signal { .. } | Exit::OutOfMemory { .. } | Exit::Process { .. } => {
+                self.spec.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.after_failure)
+            }
+            Exit::Success
+            | Exit::Timeout
+            | Exit::LeaseLost
+            | Exit::PrepareFailed { .. }
+            | Exit::FinalizeFailed { .. } => false,
+        }
+    }
+
     async fn finalize(
         &mut self,
         layout: &Layout,
         record: ExitRecord,
         contained: Option<Option<Answer>>,
+        keeping: &Keeping<'_>,
     ) -> (Exit, SpoolEnd) {
         let mut end = match &record.outcome {
             Outcome::NotStarted { step, message } => {
@@ -491,10 +534,29 @@ impl Running<'_> {
         if self.untouched {
             return (exit, end);
         }
+        let mut told = false;
+        let mut tell_once = || {
+            if !std::mem::replace(&mut told, true) {
+                self.tell(Input::Finalizing { attempt: self.attempt });
+            }
+        };
+        if self.goes_on(&exit) {
+            tell_once();
+            let kept = keeping.at_end().await;
+            // Lines of our own have no rank: where the log is of several they would be somebody else's.
+            if end.after_head_bytes == 0 && distributed::log_source(self.spec).is_none() {
+                layout.goes_on_after(end.head_bytes);
+                let _ = layout.say(&interrupted(self.stopped, &kept));
+                end = layout.said();
+            }
+            if let Err(message) = kept {
+                boot_log::line(&format!("attempt {}: checkpoint: {message}", self.attempt));
+            }
+        }
         let stored = match finalize::find(self.spec, layout, exit == Exit::Success) {
             Ok(stores) if stores.is_empty() => Ok(()),
             Ok(stores) => {
-                self.tell(Input::Finalizing { attempt: self.attempt });
+                tell_once();
                 finalize::store(self.node, layout, stores).await
             }
             Err(message) => Err(message),
@@ -506,6 +568,23 @@ impl Running<'_> {
                 (if exit == Exit::Success { Exit::FinalizeFailed { message } } else { exit }, end)
             }
         }
+    }
+}
+
+/// What the log says at the end of an attempt that another one follows.
+fn interrupted(why: Option<StopWhy>, kept: &Result<Option<Kept>, String>) -> String {
+    let why = match why {
+        Some(StopWhy::Preempt) => "Its node is taken back, and the attempt was interrupted.",
+        Some(StopWhy::Requeue | StopWhy::End) | None => "The attempt ended early.",
+    };
+    match kept {
+        Ok(Some(Kept { files, bytes })) => format!(
+            "[neap] {why} Its checkpoint folder and outputs are saved for another: {} and {}.\n",
+            checkpoint::count(*files as u64, "file"),
+            checkpoint::count(*bytes, "byte"),
+        ),
+        Ok(None) => format!("[neap] {why}\n"),
+        Err(e) => format!("[neap] {why} Its checkpoint folder and outputs could not be saved: {e}\n"),
     }
 }
 

@@ -157,6 +157,11 @@ impl Blobs {
         .await
     }
 
+    /// Stores these bytes as `{prefix}{name}`, in one request.
+    pub(crate) async fn store_bytes(&self, folder: &BlobFolder, name: &str, bytes: Vec<u8>) -> Result<()> {
+        self.put(&format!("{}{name}", folder.prefix), &url_of(folder, name), bytes, Some("")).await
+    }
+
     /// Stores an open file as `{prefix}{name}`.
     pub(crate) async fn store(&self, folder: &BlobFolder, name: &str, mut file: File) -> Result<()> {
         let url = url_of(folder, name);

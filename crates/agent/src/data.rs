@@ -40,7 +40,15 @@ pub(crate) struct Mark {
 impl Mark {
     pub(crate) fn of(path: &Path) -> io::Result<Self> {
         let found = path.symlink_metadata()?;
-        Ok(Self { bytes: found.len(), inode: found.ino(), modified: (found.mtime(), found.mtime_nsec()) })
+        Ok(Self::read(&found))
+    }
+
+    pub(crate) fn of_file(file: &std::fs::File) -> io::Result<Self> {
+        Ok(Self::read(&file.metadata()?))
+    }
+
+    fn read(found: &std::fs::Metadata) -> Self {
+        Self { bytes: found.len(), inode: found.ino(), modified: (found.mtime(), found.mtime_nsec()) }
     }
 }
 

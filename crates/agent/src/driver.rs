@@ -240,7 +240,7 @@ impl Driver {
             Output::Send(up) => encode_message(&up, &mut self.outgoing),
             Output::ShipLog { attempt, offset, bytes, last } => self.ship(attempt, offset, bytes, last),
             Output::Launch { attempt, spec } => self.launch(attempt, spec),
-            Output::Stop { attempt, grace_ms } => self.order(attempt, Order::Stop { grace_ms }),
+            Output::Stop { attempt, grace_ms, why } => self.order(attempt, Order::Stop { grace_ms, why }),
             Output::Discard { attempt } => self.order(attempt, Order::Discard),
             Output::Lease { until_boot_ms } => self.lease.renew_until(until_boot_ms),
             Output::OpenStream { attempt, stream, service } => self.open_stream(attempt, stream, service),

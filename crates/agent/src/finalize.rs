@@ -185,7 +185,7 @@ pub(crate) async fn store(node: &Node, layout: &Layout, stores: Vec<Store>) -> R
         .await
 }
 
-fn open_below(root: &std::os::fd::OwnedFd, path: &Path) -> std::io::Result<Option<File>> {
+pub(crate) fn open_below(root: &std::os::fd::OwnedFd, path: &Path) -> std::io::Result<Option<File>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let file = File::from(rustix::fs::openat2(root, path, flags, Mode::empty(), resolve)?);

@@ -30,8 +30,8 @@ const AGE_MS_MIN: u64 = 50;
 /// A spool larger than this is not kept for the next attempt to write over.
 const SPOOL_BYTES_KEPT: u64 = 256 * 1024;
 /// Everything below an attempt's folder, the environment for Python aside.
-const SKELETON: [&str; 6] =
-    ["tmp", "work", "work/exe", "work/exe/wd", "work/exe/wd/outputs", "work/exe/wd/logs"];
+const SKELETON: [&str; 7] =
+    ["tmp", "work", "work/checkpoint", "work/exe", "work/exe/wd", "work/exe/wd/outputs", "work/exe/wd/logs"];
 const ENVIRONMENT: &str = "work/venv";
 
 /// The folder of one attempt at a time.

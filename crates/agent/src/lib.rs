@@ -7,6 +7,7 @@
 mod attempt;
 mod blobs;
 mod boot_log;
+mod checkpoint;
 mod command;
 mod config;
 mod connection;
@@ -26,6 +27,7 @@ pub mod services;
 pub mod session;
 pub mod simulated;
 mod trust;
+mod warning;
 
 use std::path::Path;
 

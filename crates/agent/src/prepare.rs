@@ -6,6 +6,8 @@
 //! <attempt>/work                        seen as /mnt/azureml/cr/j/<job>/
 //!           exe/wd                      the working folder, with outputs/ and logs/
 //!           cap/data-capability/wd/     INPUT_<name>, OUTPUT_<name>
+//!           checkpoint                  kept from one attempt to the next
+//!           preemption.json             there when the node is about to be taken back
 //!           venv                        python and pip
 //!           ca-bundle.pem               the roots that clients in the job trust
 //! ```
@@ -23,6 +25,7 @@ use neap_protocol::{AttemptSpec, Exit, FailureClass, Isolation};
 use neap_sandbox::{AttemptLimits, HEAD_FILE, JOBS_PLACE, Launch, NODE_MARK, PROCESSES_MAX, SpoolEnd, View};
 
 use crate::attempt::Node;
+use crate::checkpoint;
 use crate::command::{self, Places};
 use crate::data::{self, Brought};
 use crate::distributed;
@@ -30,6 +33,7 @@ use crate::environment::provide::{Cached, Ground, Provided};
 use crate::folder::{Folder, make_owned};
 use crate::run_variables;
 use crate::session::prepare_failed;
+use crate::warning;
 
 /// Where an attempt's folders lie, and where the job sees them.
 #[derive(Clone, Debug)]
@@ -47,6 +51,8 @@ pub(crate) struct Layout {
     pub brought: RefCell<Brought>,
     /// What was fetched for the job, for its provenance.
     pub contents: RefCell<BTreeMap<String, String>>,
+    /// What is kept of the job for its next attempt.
+    pub kept: RefCell<checkpoint::Known>,
     said_bytes: Cell<u64>,
 }
 
@@ -59,8 +65,8 @@ impl Layout {
             if isolated && namespaces { Path::new(JOBS_PLACE).join(&spec.job_name) } else { work.clone() };
         let venv = folder.environment().map(|name| seen.join(name));
         let bundle = folder.bundle().map(|name| seen.join(name));
-        let (brought, contents) = (RefCell::default(), RefCell::default());
-        Self { dir, work, seen, venv, bundle, owner, brought, contents, said_bytes: Cell::new(0) }
+        let (brought, contents, kept) = (RefCell::default(), RefCell::default(), RefCell::default());
+        Self { dir, work, seen, venv, bundle, owner, brought, contents, kept, said_bytes: Cell::new(0) }
     }
 
     /// Adds a line of ours to the log of an attempt that does not run.
@@ -156,6 +162,7 @@ pub(crate) async fn prepare(
         }
     }
     let places = data::bring(node, spec, layout).await?;
+    checkpoint::restore(node, spec, layout).await?;
     let command =
         command::fill(&spec.command, &places).map_err(|e| prepare_failed(FailureClass::InputData, e))?;
 
@@ -245,6 +252,8 @@ fn variables(
     for (kind, places) in [("INPUT", &places.inputs), ("OUTPUT", &places.outputs)] {
         all.extend(places.iter().map(|(name, place)| (format!("AZURE_ML_{kind}_{name}"), place.clone())));
     }
+    let found = checkpoint::variables(layout).into_iter().chain([warning::variable(layout)]);
+    all.extend(found.map(|(name, value)| (name.to_owned(), value)));
     let bundle = layout.bundle.as_deref();
     all.extend(run_variables::of(spec, bundle).into_iter().map(|(name, value)| (name.to_owned(), value)));
     all.extend(spec.environment_variables.clone());

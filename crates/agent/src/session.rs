@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use neap_protocol::{
     AttemptRef, AttemptSpec, Down, Exit, FailureClass, KnownAttempt, LOG_CHUNK_BYTES_MAX, NodeFacts,
-    PROTOCOL_VERSION, Report, Secret, ServiceState, Up,
+    PROTOCOL_VERSION, Report, Secret, ServiceState, StopWhy, Up,
 };
 
 /// A node that was never welcomed gives up after this long: nobody may know that it exists.
@@ -68,6 +68,7 @@ pub enum Output {
     Stop {
         attempt: AttemptRef,
         grace_ms: u64,
+        why: StopWhy,
     },
     /// End it if it runs, and delete its folder when it is gone.
     Discard {
@@ -255,7 +256,7 @@ impl Session {
                     out.push(Output::Launch { attempt, spec });
                 }
             }
-            Down::Stop { attempt, grace_ms } => self.stop(attempt, grace_ms, out),
+            Down::Stop { attempt, grace_ms, why } => self.stop(attempt, grace_ms, why, out),
             Down::ReportAcknowledged { attempt, number } => {
                 if let Some(known) = self.attempts.get_mut(&attempt) {
                     known.reports.retain(|(n, _)| *n > number);
@@ -284,7 +285,7 @@ impl Session {
             Down::Leave { grace_ms } => {
                 self.leave_by_ms = Some(now_ms.saturating_add(grace_ms).saturating_add(LEAVE_MARGIN_MS));
                 for (attempt, _) in self.attempts.iter().filter(|(_, known)| !known.ended) {
-                    out.push(Output::Stop { attempt: *attempt, grace_ms });
+                    out.push(Output::Stop { attempt: *attempt, grace_ms, why: StopWhy::End });
                 }
             }
         }
@@ -296,7 +297,7 @@ impl Session {
         out.push(Output::Lease { until_boot_ms: self.lease_until_ms });
     }
 
-    fn stop(&mut self, attempt: AttemptRef, grace_ms: u64, out: &mut Vec<Output>) {
+    fn stop(&mut self, attempt: AttemptRef, grace_ms: u64, why: StopWhy, out: &mut Vec<Output>) {
         match self.attempts.get_mut(&attempt) {
             None => out.push(Output::Send(Up::Report {
                 attempt,
@@ -307,7 +308,7 @@ impl Session {
                 known.sent_number = known.sent_number.min(known.last_number.saturating_sub(1));
                 self.flush(attempt, out);
             }
-            Some(_) => out.push(Output::Stop { attempt, grace_ms }),
+            Some(_) => out.push(Output::Stop { attempt, grace_ms, why }),
         }
     }
 
@@ -391,7 +392,7 @@ impl Session {
         self.over = true;
         for (attempt, known) in &self.attempts {
             if !known.ended {
-                out.push(Output::Stop { attempt: *attempt, grace_ms: 0 });
+                out.push(Output::Stop { attempt: *attempt, grace_ms: 0, why: StopWhy::End });
             }
         }
         out.push(Output::Exit(reason));

@@ -29,6 +29,7 @@ fn spec() -> Box<AttemptSpec> {
         distribution: None,
         tracking: None,
         services: Vec::new(),
+        checkpoint: None,
     })
 }
 
@@ -180,7 +181,7 @@ fn the_lease_counts_from_when_the_renewal_was_sent() {
     assert_eq!(talk.at(10_499, Input::Timer), []);
     assert_eq!(
         talk.at(10_500, Input::Timer),
-        [Output::Stop { attempt: A, grace_ms: 0 }, Output::Exit(ExitReason::LeaseLost)]
+        [Output::Stop { attempt: A, grace_ms: 0, why: StopWhy::End }, Output::Exit(ExitReason::LeaseLost)]
     );
     assert_eq!(talk.at(10_501, Input::Timer), [], "over is over");
 }
@@ -219,11 +220,11 @@ fn a_node_that_is_never_welcomed_ends() {
 
 #[test]
 fn stop_forget_refused_and_leave() {
-    let stop = |grace_ms| Input::Down(Down::Stop { attempt: A, grace_ms });
+    let stop = |grace_ms| Input::Down(Down::Stop { attempt: A, grace_ms, why: StopWhy::Preempt });
     let mut talk = Talk::welcomed();
     assert_eq!(talk.say(stop(9)), [report(1, Report::Ended { exit: Exit::Stopped })], "unknown");
     talk.say(Input::Down(Down::Start { attempt: A, spec: spec() }));
-    assert_eq!(talk.say(stop(9)), [Output::Stop { attempt: A, grace_ms: 9 }]);
+    assert_eq!(talk.say(stop(9)), [Output::Stop { attempt: A, grace_ms: 9, why: StopWhy::Preempt }]);
     talk.say(Input::Ended { attempt: A, exit: Exit::Success, log_bytes: 0 });
     assert_eq!(talk.say(stop(9)), [report(1, ended())], "already ended: its last report again");
 
@@ -233,7 +234,7 @@ fn stop_forget_refused_and_leave() {
     talk.say(Input::Down(Down::Start { attempt: A, spec: spec() }));
     assert_eq!(
         talk.say(Input::Down(Down::Leave { grace_ms: 50 })),
-        [Output::Stop { attempt: A, grace_ms: 50 }]
+        [Output::Stop { attempt: A, grace_ms: 50, why: StopWhy::End }]
     );
     let other = AttemptRef { job: 2, attempt: 1 };
     assert_eq!(talk.say(Input::Down(Down::Start { attempt: other, spec: spec() })), [], "nothing new");
@@ -247,7 +248,10 @@ fn stop_forget_refused_and_leave() {
     talk.say(Input::Down(Down::Start { attempt: A, spec: spec() }));
     assert_eq!(
         talk.say(Input::Down(Down::Refused { reason: "gone".into() })),
-        [Output::Stop { attempt: A, grace_ms: 0 }, Output::Exit(ExitReason::Refused("gone".into()))]
+        [
+            Output::Stop { attempt: A, grace_ms: 0, why: StopWhy::End },
+            Output::Exit(ExitReason::Refused("gone".into()))
+        ]
     );
 }
 

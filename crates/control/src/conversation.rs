@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 
 use neap_core::command::{AttemptNews, Report as CoreReport};
 use neap_core::effects::{self, Effect};
-use neap_core::job::{Class, Exit as CoreExit};
+use neap_core::job::{Class, Exit as CoreExit, StopReason};
 use neap_core::node::NodeState;
 use neap_core::planted::{self, Bug};
 use neap_core::problem::Code;
 use neap_core::{AttemptId, Capacity, JobId, Millis, NodeId, Refusal, State};
 use neap_protocol::{
     AttemptRef, Down, Exit, FailureClass, KnownAttempt, LogChunk, NodeFacts, PROTOCOL_VERSION, Report,
-    Secret, ServiceState, Up,
+    Secret, ServiceState, StopWhy, Up,
 };
 
 use crate::roster::{Roster, pace};
@@ -345,7 +345,7 @@ fn reconcile(node: NodeId, state: &State, has: &BTreeSet<AttemptId>, out: &mut V
             out.push(Output::Report { report: ended(node, *attempt, CoreExit::LeaseLost), ticket: None });
         }
     }
-    if record.state == NodeState::Ready {
+    if matches!(record.state, NodeState::Ready | NodeState::Preempted { .. }) {
         for effect in effects::of_nodes(state, &BTreeSet::from([node])) {
             match &effect {
                 Effect::StartAttempt { attempt, .. }
@@ -392,6 +392,20 @@ pub(crate) fn wire(id: AttemptId) -> AttemptRef {
 
 pub(crate) fn core_id(id: AttemptRef) -> AttemptId {
     AttemptId { job: JobId(id.job), number: id.attempt }
+}
+
+/// The order to stop an attempt, as it is wanted now.
+pub fn stop_order(state: &State, id: AttemptId, now: Millis) -> Down {
+    let job = state.jobs.get(&id.job);
+    let stop = job.and_then(|job| job.attempt()).and_then(|attempt| attempt.stop.as_ref());
+    let canceled = job.is_none_or(|job| job.cancel.is_some());
+    let usual = state.settings.stop_grace_ms;
+    let (grace_ms, why) = match stop.filter(|_| !canceled).map(|stop| (stop, stop.why)) {
+        Some((stop, StopReason::Preempt)) => (stop.preempt_grace_ms(now), StopWhy::Preempt),
+        Some((_, StopReason::Draining | StopReason::Rank)) => (usual, StopWhy::Requeue),
+        Some((_, StopReason::Cancel | StopReason::Timeout)) | None => (usual, StopWhy::End),
+    };
+    Down::Stop { attempt: wire(id), grace_ms, why }
 }
 
 fn core_news(report: Report) -> AttemptNews {

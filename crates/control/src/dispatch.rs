@@ -6,8 +6,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use neap_core::cluster::Tier;
 use neap_core::command::Report;
 use neap_core::effects::Effect;
+use neap_core::limits::PREEMPT_MARGIN_MS;
 use neap_core::{Command, NodeId, State};
 use neap_providers::{Found, News, NodeOrder, Provider};
 use tokio::sync::Notify;
@@ -103,23 +105,43 @@ impl Dispatch {
     }
 
     async fn create(&self, node: NodeId) -> Result<(), String> {
-        let nominal = {
+        let (nominal, low_priority) = {
             let state = self.sessions.handle.inner.published.load();
-            state.nodes.get(&node).map(|record| record.nominal).ok_or("it is no longer wanted")?
+            let record = state.nodes.get(&node).ok_or("it is no longer wanted")?;
+            (record.nominal, record.shape.tier == Tier::LowPriority)
         };
         let now_s = clock::unix_seconds();
         let tokens = &self.sessions.gate.tokens;
         let join_token =
             tokens.issue(node.0, now_s, limits::JOIN_TOKEN_S).map_err(|error| error.to_string())?;
-        self.provider.create(NodeOrder { node, nominal, join_token }).await.map_err(|e| e.to_string())
+        self.provider
+            .create(NodeOrder { node, nominal, join_token, low_priority })
+            .await
+            .map_err(|e| e.to_string())
     }
 
-    /// Nodes that ended by themselves.
+    /// Nodes that ended by themselves, or are going to.
     pub async fn listen(self, mut news: UnboundedReceiver<News>) {
-        while let Some(News::Ended { node, reason }) = news.recv().await {
-            tracing::info!(%node, %reason, "a node ended");
-            self.run_errands(|errands, _, out| errands.ended(node, reason, out));
+        while let Some(news) = news.recv().await {
+            match news {
+                News::Ended { node, reason } => {
+                    tracing::info!(%node, %reason, "a node ended");
+                    self.run_errands(|errands, _, out| errands.ended(node, reason, out));
+                }
+                News::TakenBack { node, notice_ms, reason } => self.taken_back(node, notice_ms, reason),
+            }
         }
+    }
+
+    /// The provider takes this node away after the notice.
+    fn taken_back(&self, node: NodeId, notice_ms: u64, reason: Arc<str>) {
+        tracing::info!(%node, notice_ms, %reason, "a node is taken back");
+        let cluster = self.sessions.handle.inner.published.load().nodes.get(&node).map(|node| node.cluster);
+        let Some(cluster) = cluster else { return };
+        // Of the notice the processes have the first part: storing what they leave takes time too.
+        let grace_ms = notice_ms.saturating_sub(PREEMPT_MARGIN_MS) / 2;
+        let evict = Command::Evict { cluster, node: Some(node), grace_ms, reason };
+        drop(tokio::spawn(take_in(self.sessions.handle.clone(), evict)));
     }
 
     /// Tries again what failed, and looks for nodes that nobody knows, each when its time has come.

@@ -36,7 +36,10 @@ mod writer;
 pub use handle::{Accepted, Handle, Shutdown};
 pub use machine::{Input, Machine, Step};
 pub use metrics::Metrics;
-pub use neap_protocol::{ServiceState, ServiceStatus};
+pub use neap_protocol::{
+    CHECKPOINT_RECORD, CHECKPOINTS, CheckpointRecord, ServiceState, ServiceStatus, checkpoint_of,
+    checkpoints_of,
+};
 pub use orders::{AttemptOrders, OrderSettings, TrackingOrders, service_path};
 pub use roster::Roster;
 pub use sessions::{Gate, Sessions};

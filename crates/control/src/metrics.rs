@@ -51,6 +51,9 @@ pub struct ClusterMetrics {
     /// By final status.
     pub jobs_ended: Family<&'static str, Counter>,
     pub jobs_requeued: Counter,
+    /// Of those, because their node was taken back.
+    pub jobs_preempted: Counter,
+    pub nodes_preempted: Counter,
     /// Failed through no fault of their own since the last that completed.
     pub system_failures: Gauge,
     pub target_cuts: Family<&'static str, Counter>,
@@ -105,6 +108,8 @@ impl Default for ClusterMetrics {
             jobs_submitted: Counter::default(),
             jobs_ended: Family::default(),
             jobs_requeued: Counter::default(),
+            jobs_preempted: Counter::default(),
+            nodes_preempted: Counter::default(),
             system_failures: Gauge::default(),
             target_cuts: Family::default(),
             nodes_requested: Family::default(),

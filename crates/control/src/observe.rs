@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use neap_core::health::{cut_word, is_systems_fault};
-use neap_core::job::{JobState, Phase, Status};
+use neap_core::job::{Cause, JobState, Phase, Status};
 use neap_core::node::NodeState;
 use neap_core::{AttemptId, ClusterId, Event, JobId, Millis, NodeId, State};
 use neap_ledger::Entry;
@@ -123,6 +123,7 @@ impl Observer {
                 let cluster = batch.cluster_of_job(e.id);
                 if let Some(cluster) = &cluster {
                     cluster.jobs_requeued.inc();
+                    cluster.jobs_preempted.add(u64::from(e.cause == Cause::Preempted));
                 }
                 self.attempt_over(batch, at, e.id, cluster.as_deref(), Some(&e.reason));
             }
@@ -158,6 +159,11 @@ impl Observer {
             Event::NodeUnusable(e) => {
                 if let Some(cluster) = batch.cluster_of_node(e.id) {
                     cluster.boot_failures.inc();
+                }
+            }
+            Event::NodePreempted(e) => {
+                if let Some(cluster) = batch.cluster_of_node(e.id) {
+                    cluster.nodes_preempted.inc();
                 }
             }
             Event::NodeSilent(e) => {
@@ -206,7 +212,6 @@ impl Observer {
             | Event::NodeCreating(_)
             | Event::NodePreparing(_)
             | Event::NodeHeard(_)
-            | Event::NodePreempted(_)
             | Event::NodeCordoned(_)
             | Event::NodeUncordoned(_)
             | Event::JobUpdated(_)

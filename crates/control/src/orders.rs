@@ -11,8 +11,8 @@ use neap_core::{AttemptId, Capacity, NodeId, State, WorkspaceId};
 use neap_identity::{RunClaim, RunTokens, derived_guid};
 use neap_ledger::Reader;
 use neap_protocol::{
-    AttemptSpec, BlobFolder, ContainerTerms, Environment, How, Input, Isolation, Keep, Limits, Output, Ranks,
-    RunTracking, Secret, ServiceSpec,
+    AttemptSpec, BlobFolder, CheckpointSpec, ContainerTerms, Environment, How, Input, Isolation, Keep,
+    Limits, Output, Ranks, RunTracking, Secret, ServiceSpec, checkpoint_of,
 };
 use neap_storage::foreign::{self, WEB_QUERY};
 use neap_storage::sas::{Grant, Permission, SasKey, Scope};
@@ -26,6 +26,8 @@ pub struct OrderSettings {
     pub base_url: String,
     pub isolation: Isolation,
     pub log_bytes_max: u64,
+    /// Checkpoint folders are saved this often while their jobs run; 0: only when one is stopped.
+    pub checkpoint_interval_ms: u64,
     /// With it, a job's process is told where to track its run, and as whom.
     pub tracking: Option<TrackingOrders>,
 }
@@ -73,6 +75,13 @@ impl AttemptOrders {
             account: format!("neapst{}", job.workspace),
             container: "azureml".into(),
             path: format!("ExperimentRun/dcid.{}/", job.name),
+        };
+        let checkpoint = BlobPath { path: checkpoint_of(&job.name, rank), ..artifacts.clone() };
+        let checkpoint = CheckpointSpec {
+            at: self.sign(&checkpoint, Access::Change, now_s),
+            restore: id.number > 1,
+            interval_ms: self.settings.checkpoint_interval_ms,
+            after_failure: job.retry.as_deref().is_some_and(|retry| !retry.exit_codes.is_empty()),
         };
         let tracking = self.tracking(state, job, id, &document.experiment, now_s);
         let services = document
@@ -137,6 +146,7 @@ impl AttemptOrders {
             distribution: document.distribution.map(distribution),
             tracking,
             services,
+            checkpoint: Some(checkpoint),
         })
     }
 

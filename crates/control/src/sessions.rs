@@ -181,7 +181,7 @@ impl Sessions {
                 }
             }
             Effect::StopAttempt { attempt, .. } => {
-                Down::Stop { attempt: conversation::wire(*attempt), grace_ms: state.settings.stop_grace_ms }
+                conversation::stop_order(&state, *attempt, self.handle.now())
             }
             Effect::CreateNode { .. } | Effect::RemoveNode { .. } => return,
         };

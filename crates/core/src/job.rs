@@ -258,6 +258,13 @@ pub struct Stop {
     pub deadline: Millis,
 }
 
+impl Stop {
+    /// Of an attempt whose node is taken back: what is left of its processes' grace.
+    pub fn preempt_grace_ms(&self, now: Millis) -> u64 {
+        self.deadline.since(now).saturating_sub(limits::PREEMPT_MARGIN_MS) / 2
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StopReason {
     Cancel,

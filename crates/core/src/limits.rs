@@ -35,6 +35,9 @@ pub const SHARE_ADVANCE_MS: u64 = 60_000;
 /// Jobs behind the first that cannot be placed that are looked at for going before it.
 pub const BACKFILL_LOOKED_AT_MAX: usize = 100;
 pub const ALLOWANCES_MAX: usize = 10_000;
+/// Beside the grace of the processes and as much again for storing what they leave, a node that is taken back has this
+/// long for the word to come back.
+pub const PREEMPT_MARGIN_MS: u64 = 5_000;
 /// Lost attempts after which a job is failed instead of tried again.
 pub const ATTEMPTS_LOST_MAX: u32 = 10;
 /// What a job may ask for in `resources.properties.neap.retry`: tries for each cause, and exit codes.

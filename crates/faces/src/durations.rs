@@ -1,7 +1,7 @@
 //! ISO 8601 durations to milliseconds and back, as ARM writes them (`PT2M`).
 
 /// Reads a duration. Years and months have no fixed length and are refused.
-pub(crate) fn parse_ms(text: &str) -> Result<i64, String> {
+pub fn parse_ms(text: &str) -> Result<i64, String> {
     let bad = |why: &str| format!("'{text}' is not an ISO 8601 duration such as PT2M or PT1H30M: {why}");
     let (sign, rest) = match text.strip_prefix('-') {
         Some(rest) => (-1_i64, rest),

@@ -55,3 +55,7 @@ pub(crate) const BATCH_ENDPOINT_NAME_CHARS_MIN: usize = 3;
 pub(crate) const BATCH_NAME_CHARS_MAX: usize = 32;
 /// Characters of the id by which a client repeats a call.
 pub(crate) const REPEATABILITY_ID_CHARS_MAX: usize = 64;
+
+/// How long processes have when a node is taken back on somebody's word, unless they say otherwise; and the most they may say.
+pub(crate) const EVICTION_GRACE_S: f64 = 30.0;
+pub(crate) const EVICTION_GRACE_S_MAX: f64 = 3_600.0;

@@ -188,6 +188,7 @@ pub(crate) async fn remove_job(app: &App, job: &JobRow) -> Result<(), Refusal> {
     let (account, name) = (account(job.workspace), job.name.clone());
     in_store(app, move |store| {
         remove_prefix(store, &account, ARTIFACT_CONTAINER, &format!("ExperimentRun/dcid.{name}/"))?;
+        remove_prefix(store, &account, ARTIFACT_CONTAINER, &neap_control::checkpoints_of(&name))?;
         remove_prefix(store, &account, BLOB_CONTAINER, &format!("azureml/{name}/"))
     })
     .await
@@ -297,7 +298,12 @@ fn copy_blob(store: &Store, from: &BlobAddress, to: &BlobAddress) -> neap_storag
     store.put(to, upload, Headers::default(), &Condition::default()).map(drop)
 }
 
-fn remove_prefix(store: &Store, account: &str, container: &str, prefix: &str) -> neap_storage::Result<()> {
+pub(crate) fn remove_prefix(
+    store: &Store,
+    account: &str,
+    container: &str,
+    prefix: &str,
+) -> neap_storage::Result<()> {
     let query = ListQuery { prefix: prefix.to_owned(), ..ListQuery::default() };
     loop {
         let page = store.list(account, container, &query)?;
@@ -315,7 +321,7 @@ fn remove_prefix(store: &Store, account: &str, container: &str, prefix: &str) ->
     }
 }
 
-async fn in_store<T: Send + 'static>(
+pub(crate) async fn in_store<T: Send + 'static>(
     app: &App,
     work: impl FnOnce(&Store) -> neap_storage::Result<T> + Send + 'static,
 ) -> Result<T, Refusal> {

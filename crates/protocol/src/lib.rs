@@ -6,10 +6,12 @@
 //!
 //! This crate never does I/O: it turns bytes into messages and back.
 
+mod checkpoint;
 mod frame;
 mod messages;
 pub mod tag;
 
+pub use checkpoint::*;
 pub use frame::{Decoder, Frame, FrameError, FrameKind, LogChunk, LogSource, encode_log, encode_message};
 pub use messages::*;
 

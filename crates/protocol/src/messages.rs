@@ -160,6 +160,8 @@ pub enum Down {
     Stop {
         attempt: AttemptRef,
         grace_ms: u64,
+        #[serde(default, skip_serializing_if = "StopWhy::is_end")]
+        why: StopWhy,
     },
     /// Durable: the agent need not send this report, nor an earlier one, again.
     ReportAcknowledged {
@@ -186,6 +188,32 @@ pub enum Down {
         attempt: AttemptRef,
         service: String,
     },
+}
+
+/// What a stop is for, and so what is done besides ending the processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopWhy {
+    /// There will be no other attempt, as far as anybody knows.
+    #[default]
+    End,
+    /// Another attempt follows: its checkpoint folder and outputs are kept for that.
+    Requeue,
+    /// The same, because its node is taken back when the grace is over: it is warned, and everything that is to be kept
+    /// must be stored by then.
+    Preempt,
+}
+
+impl StopWhy {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+    fn is_end(&self) -> bool {
+        *self == Self::End
+    }
+
+    /// Whether another attempt goes on where this one stops.
+    pub fn goes_on(self) -> bool {
+        self != Self::End
+    }
 }
 
 /// Everything an agent needs to run one attempt. Paths inside the node are the agent's own choice.
@@ -237,6 +265,24 @@ pub struct AttemptSpec {
     /// What is started beside the command on this node, and can be reached through the server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceSpec>,
+    /// Where its checkpoint folder is kept between attempts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<CheckpointSpec>,
+}
+
+/// What is kept of an attempt for the next one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointSpec {
+    /// This rank of this job alone has it.
+    pub at: BlobFolder,
+    /// There may be something of an earlier attempt.
+    pub restore: bool,
+    /// The checkpoint folder is saved this often while the command runs; 0: only when it is stopped.
+    #[serde(default)]
+    pub interval_ms: u64,
+    /// An attempt that fails may be followed by another.
+    #[serde(default)]
+    pub after_failure: bool,
 }
 
 /// Something that runs beside an attempt's command, or is the command's own, and can be reached through the server.

@@ -1,8 +1,9 @@
 //! Who makes nodes. A provider is three calls, each idempotent and about whole lists where the engine allows:
-//! create, remove, list; and a channel on which it says that a node ended by itself.
+//! create, remove, list; and a channel on which it says that a node ended by itself, or is going to be taken back.
 //!
 //! Providers never decide how many nodes there are, and never speak with agents.
 
+mod eviction;
 mod local;
 mod simulated;
 
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 use neap_core::{Capacity, NodeId};
 
+pub use eviction::Eviction;
 pub use local::{LocalProvider, LocalSettings};
 pub use neap_agent::{EngineKind, EngineSettings};
 pub use simulated::SimulatedProvider;
@@ -24,6 +26,8 @@ pub struct NodeOrder {
     pub nominal: Capacity,
     /// Good for one join.
     pub join_token: String,
+    /// It may be taken back.
+    pub low_priority: bool,
 }
 
 /// A node that carries this installation's id.
@@ -39,6 +43,8 @@ pub struct Found {
 pub enum News {
     /// The node ended by itself, and the provider has made sure that nothing of it runs.
     Ended { node: NodeId, reason: Arc<str> },
+    /// The node is going to be taken away after the notice. What is on it may be saved until then.
+    TakenBack { node: NodeId, notice_ms: u64, reason: Arc<str> },
 }
 
 #[derive(Debug, thiserror::Error)]

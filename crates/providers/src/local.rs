@@ -14,10 +14,12 @@ use neap_sandbox::{Detached, ProcessWatch};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::{Answer, Error, Found, News, NodeOrder, Provider};
+use crate::{Answer, Error, Eviction, Found, News, NodeOrder, Provider};
 
 /// The file in a node's folder that says which process its agent is (written by the sandbox).
 const AGENT_FILE: &str = "agent.process.json";
+/// The file in the folder of a node that may be taken back.
+const LOW_PRIORITY_FILE: &str = "low-priority";
 
 #[derive(Clone, Debug)]
 pub struct LocalSettings {
@@ -39,6 +41,8 @@ pub struct LocalSettings {
     /// What nodes share: `<data>/cache`
     pub cache: PathBuf,
     pub engine: EngineSettings,
+    /// How low-priority nodes are taken back; by default nobody does.
+    pub eviction: Option<Eviction>,
 }
 
 #[derive(Clone, Debug)]
@@ -65,6 +69,11 @@ impl LocalProvider {
         }
         let watch = ProcessWatch::open(process).map_err(|source| Error::Sandbox { node, source })?;
         let (settings, news, all) = (self.settings.clone(), self.news.clone(), self.watched.clone());
+        if let Some(eviction) = settings.eviction
+            && folder(&settings, node).join(LOW_PRIORITY_FILE).exists()
+        {
+            tokio::spawn(eviction.take_back(node, self.watched.clone(), news.clone()));
+        }
         tokio::spawn(async move {
             if let Some(watch) = watch {
                 #[allow(
@@ -198,6 +207,9 @@ pub(crate) fn write_config(settings: &LocalSettings, order: &NodeOrder) -> Resul
     let files = |doing| move |source| Error::Files { doing, node, source };
     let folder = folder(settings, node);
     make_folder(&folder).map_err(files("making the folder"))?;
+    if order.low_priority {
+        write_private(&folder.join(LOW_PRIORITY_FILE), b"").map_err(files("marking it as low priority"))?;
+    }
     let given = order.nominal.min(settings.machine);
     let config = NodeConfig {
         node: node.0,

@@ -27,7 +27,7 @@ use crate::isolate::NAMESPACES;
 use crate::launch::{Event, Launch};
 use crate::lease::LeaseReading;
 use crate::probe::Capabilities;
-use crate::supervisor::{self, BASH, HEAD_BYTES, Inherited, LAUNCH, STOP};
+use crate::supervisor::{self, BASH, HEAD_BYTES, Inherited, LAUNCH, STOP, STOP_ALL};
 use crate::sys::{self, Forked};
 
 const REQUEST_BYTES_MAX: usize = 4096;
@@ -233,10 +233,20 @@ impl Attempt {
         Ok(heard)
     }
 
-    /// Asks the process group to end, and ends the tree after the grace.
+    /// Asks the process group to end, and ends the tree when its first process has, or after the grace.
     pub fn stop(&self, grace_ms: u64) -> io::Result<()> {
+        self.say_stop(STOP, grace_ms)
+    }
+
+    /// Asks every process to end, and gives each of them the whole grace: a shell that ends at once does not take what it
+    /// waited for with it.
+    pub fn stop_patiently(&self, grace_ms: u64) -> io::Result<()> {
+        self.say_stop(STOP_ALL, grace_ms)
+    }
+
+    fn say_stop(&self, word: u8, grace_ms: u64) -> io::Result<()> {
         let mut message = [0; HEAD_BYTES];
-        message[0] = STOP;
+        message[0] = word;
         message[1..].copy_from_slice(&grace_ms.to_le_bytes());
         self.stream().write_all(&message)
     }

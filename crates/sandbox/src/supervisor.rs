@@ -27,6 +27,8 @@ use crate::sys::{self, ChildStack, Program, ProgramSpec, Reaped};
 /// follows, or the grace in milliseconds.
 pub(crate) const LAUNCH: u8 = b'L';
 pub(crate) const STOP: u8 = b'S';
+/// A stop in which every process has the grace, and not only the first.
+pub(crate) const STOP_ALL: u8 = b'A';
 /// The shell whose ways are known well enough to do without it.
 pub(crate) const BASH: &std::ffi::CStr = c"/bin/bash";
 pub(crate) const HEAD_BYTES: usize = 9;
@@ -140,6 +142,14 @@ struct Current<'s, 'a> {
 struct Ending {
     outcome: Outcome,
     kill_at_ms: u64,
+    /// The other processes have until then too, when the main one has ended.
+    patient: bool,
+}
+
+impl Ending {
+    fn now(outcome: Outcome) -> Self {
+        Self { outcome, kill_at_ms: 0, patient: false }
+    }
 }
 
 impl<'a> Supervisor<'a> {
@@ -238,37 +248,42 @@ impl Current<'_, '_> {
         let lease = self.supervisor.lease;
         let timeout_at_ms = launch.timeout_ms.map_or(u64::MAX, |ms| boot_ms().saturating_add(ms));
         let mut ending: Option<Ending> = None;
+        let mut main_status = None;
         let (status, tree_gone) = loop {
             let kill_at_ms = ending.as_ref().map_or(timeout_at_ms, |ending| ending.kill_at_ms);
             let ready = self.wait(kill_at_ms.min(lease.deadline_boot_ms()));
             if ready.output {
                 self.pump();
             }
-            if ready.children
-                && let Some(ended) = self.reap_main()
-            {
-                break ended;
+            if ready.children {
+                let (ended, none_left) = self.reap_children();
+                main_status = main_status.or(ended);
+                let patient = ending.as_ref().is_some_and(|ending| ending.patient);
+                if let Some(status) = main_status.filter(|_| none_left || !patient) {
+                    break (status, none_left);
+                }
             }
             if ready.agent {
                 match self.heard() {
                     Heard::Nothing => {}
-                    Heard::Stop { grace_ms } => {
+                    Heard::Stop { grace_ms, patient } => {
                         let kill_at_ms = boot_ms().saturating_add(grace_ms);
                         let outcome = match ending.take() {
                             Some(Ending { outcome, .. }) => outcome,
                             None => Outcome::Stopped,
                         };
-                        ending = Some(Ending { outcome, kill_at_ms });
-                        let _ = sys::kill(-self.main, libc::SIGTERM);
+                        ending = Some(Ending { outcome, kill_at_ms, patient });
+                        self.ask_to_end(patient);
                     }
-                    Heard::AgentGone => ending = Some(Ending { outcome: Outcome::AgentLost, kill_at_ms: 0 }),
+                    Heard::AgentGone => ending = Some(Ending::now(Outcome::AgentLost)),
                 }
             }
             let now_ms = boot_ms();
             if now_ms >= lease.deadline_boot_ms() {
-                ending = Some(Ending { outcome: Outcome::LeaseLost, kill_at_ms: 0 });
+                ending = Some(Ending::now(Outcome::LeaseLost));
             } else if ending.is_none() && now_ms >= timeout_at_ms {
-                ending = Some(Ending { outcome: Outcome::TimedOut, kill_at_ms: now_ms + TIMEOUT_GRACE_MS });
+                let kill_at_ms = now_ms + TIMEOUT_GRACE_MS;
+                ending = Some(Ending { outcome: Outcome::TimedOut, kill_at_ms, patient: false });
                 let _ = sys::kill(-self.main, libc::SIGTERM);
             }
             if ending.as_ref().is_some_and(|ending| now_ms >= ending.kill_at_ms) {
@@ -366,9 +381,14 @@ impl Current<'_, '_> {
         }
     }
 
-    /// Takes the children that have ended. When the main process is among them: its status, and whether
-    /// nothing else is left.
-    fn reap_main(&mut self) -> Option<(i32, bool)> {
+    /// The polite signal: to the process group, or to everybody.
+    fn ask_to_end(&self, everybody: bool) {
+        let whole = everybody && self.supervisor.whole_namespace;
+        let _ = sys::kill(if whole { -1 } else { -self.main }, libc::SIGTERM);
+    }
+
+    /// Takes the children that have ended: the main process's status when it is among them, and whether nobody is left.
+    fn reap_children(&mut self) -> (Option<i32>, bool) {
         let mut info = [0u8; 128];
         let _ = rustix::io::read(&self.supervisor.children, &mut info);
         let mut main = None;
@@ -376,8 +396,8 @@ impl Current<'_, '_> {
             match sys::reap() {
                 Reaped::Child { pid, status } if pid == self.main => main = Some(status),
                 Reaped::Child { .. } => {}
-                Reaped::NoneYet => return main.map(|status| (status, false)),
-                Reaped::NoChildren => return main.map(|status| (status, true)),
+                Reaped::NoneYet => return (main, false),
+                Reaped::NoChildren => return (main, true),
             }
         }
     }
@@ -386,7 +406,8 @@ impl Current<'_, '_> {
         let mut head = [0; HEAD_BYTES];
         match rustix::net::recv(self.supervisor.agent, &mut head, RecvFlags::DONTWAIT) {
             Ok((0, _)) => Heard::AgentGone,
-            Ok(_) if head[0] == STOP => Heard::Stop { grace_ms: number(&head) },
+            Ok(_) if head[0] == STOP => Heard::Stop { grace_ms: number(&head), patient: false },
+            Ok(_) if head[0] == STOP_ALL => Heard::Stop { grace_ms: number(&head), patient: true },
             // The agent launches nothing here while an attempt runs.
             Ok(_) => Heard::AgentGone,
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Heard::Nothing,
@@ -448,7 +469,7 @@ struct Ready {
 
 enum Heard {
     Nothing,
-    Stop { grace_ms: u64 },
+    Stop { grace_ms: u64, patient: bool },
     AgentGone,
 }
 

@@ -27,6 +27,7 @@ const TESTS: &[(&str, Test)] = &[
     ("memory_is_limited", memory_is_limited),
     ("a_timeout_is_told", a_timeout_is_told),
     ("stop_gives_grace_then_kills", stop_gives_grace_then_kills),
+    ("a_patient_stop_waits_for_everybody", a_patient_stop_waits_for_everybody),
     ("daemons_do_not_stay_behind", daemons_do_not_stay_behind),
     ("the_lease_ends_an_attempt", the_lease_ends_an_attempt),
     ("an_attempt_ends_with_its_agent", an_attempt_ends_with_its_agent),
@@ -297,6 +298,23 @@ fn stop_gives_grace_then_kills(world: &World) {
         let running = world.start(&launch).printed("ready");
         running.attempt.stop(LONG_MS).unwrap();
         running.attempt.stop(0).unwrap();
+        assert_eq!(running.end().record.outcome, Outcome::Stopped);
+    }
+}
+
+fn a_patient_stop_waits_for_everybody(world: &World) {
+    // The outer shell ends with the signal; what it waited for has its own way of ending.
+    let saves =
+        "(trap 'sleep 0.3; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done); echo never";
+    for launch in world.both(saves) {
+        let running = world.start(&launch).printed("ready");
+        running.attempt.stop_patiently(LONG_MS).unwrap();
+        let ran = running.end();
+        assert_eq!((ran.record.outcome, ran.output.as_str()), (Outcome::Stopped, "ready\nsaved\n"));
+    }
+    for launch in world.both("(trap '' TERM; echo ready; while :; do sleep 0.01; done); echo never") {
+        let running = world.start(&launch).printed("ready");
+        running.attempt.stop_patiently(50).unwrap();
         assert_eq!(running.end().record.outcome, Outcome::Stopped);
     }
 }

@@ -7,7 +7,7 @@ use neap_core::settings::{ProviderSettings, Settings};
 use neap_core::{Capacity, names};
 use neap_faces::{EnvironmentRules, MappedEnvironment};
 use neap_protocol::Isolation;
-use neap_providers::{EngineKind, EngineSettings};
+use neap_providers::{EngineKind, EngineSettings, Eviction};
 use serde::Deserialize;
 
 #[derive(Clone, Debug, Deserialize)]
@@ -23,6 +23,8 @@ pub struct Config {
     pub stop_grace_seconds: u64,
     /// Stdout and stderr of an attempt are kept up to this many bytes: head and tail.
     pub log_bytes_max: u64,
+    /// How often checkpoint folders are saved while their jobs run; 0: only when a job is stopped.
+    pub checkpoint_interval_seconds: u64,
     pub limits: Limits,
     pub metrics: MetricsRule,
     pub alerts: AlertRules,
@@ -166,6 +168,36 @@ pub struct Local {
     pub agent_dial: Option<String>,
     /// Nodes are only written down, and their agents are played by whoever measures the server.
     pub simulated_agents: bool,
+    /// How low-priority nodes are taken back; absent: nobody does it.
+    pub eviction: Option<EvictionRule>,
+}
+
+/// Low-priority nodes are taken back after a random while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EvictionRule {
+    /// How long one lives on average, as `PT2H`.
+    #[serde(deserialize_with = "duration_ms")]
+    pub mean: u64,
+    /// From the word to the end, as `PT30S`.
+    #[serde(deserialize_with = "duration_ms", default = "notice_ms")]
+    pub notice: u64,
+}
+
+impl EvictionRule {
+    pub fn eviction(self) -> Eviction {
+        Eviction { mean_ms: self.mean, notice_ms: self.notice }
+    }
+}
+
+const fn notice_ms() -> u64 {
+    30_000
+}
+
+fn duration_ms<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let text = String::deserialize(from)?;
+    let ms = neap_faces::duration_ms(&text).map_err(serde::de::Error::custom)?;
+    u64::try_from(ms).map_err(|_| serde::de::Error::custom(format!("'{text}' is less than nothing")))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -195,6 +227,7 @@ impl Default for Config {
             lease_ttl_seconds: settings.lease_ttl_ms / 1000,
             stop_grace_seconds: settings.stop_grace_ms / 1000,
             log_bytes_max: 256 * 1024 * 1024,
+            checkpoint_interval_seconds: 60,
             limits: Limits::default(),
             metrics: MetricsRule::default(),
             alerts: AlertRules::default(),
@@ -214,6 +247,7 @@ impl Default for Local {
             isolation: IsolationRule::Full,
             agent_dial: None,
             simulated_agents: false,
+            eviction: None,
         }
     }
 }
@@ -257,6 +291,9 @@ impl Config {
         }
         if self.local.max_nodes == 0 {
             problems.push("local.max_nodes must be at least 1");
+        }
+        if self.local.eviction.is_some_and(|eviction| eviction.mean == 0) {
+            problems.push("local.eviction.mean must be longer than nothing");
         }
         if self.log_bytes_max < 4096 {
             problems.push("log_bytes_max must be at least 4096");
@@ -393,6 +430,21 @@ mod tests {
             (limited.requests_per_second, limited.burst, limited.requests_in_flight),
             (200, None, 1024)
         );
+    }
+
+    #[test]
+    fn nodes_are_taken_back_if_asked_for() {
+        assert_eq!(load("lease_ttl_seconds: 9\n").unwrap().local.eviction, None);
+        let rule = load("local: {eviction: {mean: PT2H, notice: PT45S}}\n").unwrap().local.eviction;
+        assert_eq!(
+            rule.map(EvictionRule::eviction),
+            Some(Eviction { mean_ms: 7_200_000, notice_ms: 45_000 })
+        );
+        let rule = load("local: {eviction: {mean: PT90S}}\n").unwrap().local.eviction.unwrap();
+        assert_eq!((rule.mean, rule.notice), (90_000, 30_000));
+        for wrong in ["mean: 2h", "mean: PT0S", "mean: -PT1S", "notice: PT1S", "mean: PT1S, often: 1"] {
+            assert!(load(&format!("local: {{eviction: {{{wrong}}}}}\n")).is_err(), "{wrong}");
+        }
     }
 
     #[test]

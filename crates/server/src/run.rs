@@ -22,7 +22,7 @@ use neap_tracking::Tracking;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, EvictionRule};
 use crate::data::{ClientFile, DataFolder, Installation, ServerFile};
 use crate::housekeeping;
 use crate::listen::{Front, bind};
@@ -157,6 +157,7 @@ impl Server<'_> {
                 base_url: url.clone(),
                 isolation: self.config.isolation(),
                 log_bytes_max: self.config.log_bytes_max,
+                checkpoint_interval_ms: self.config.checkpoint_interval_seconds.saturating_mul(1000),
                 tracking: Some(TrackingOrders {
                     installation: installation.id.clone(),
                     tokens: keys.runs.clone(),
@@ -214,6 +215,7 @@ impl Server<'_> {
             closing,
         };
         let serving = tokio::spawn(front.serve(listener));
+        tokio::spawn(neap_faces::checkpoints::tidy(app.clone()));
         tokio::spawn(neap_faces::conduct::run(app));
         tokio::spawn(housekeeping::renew_certificate(keys.authority));
         tokio::spawn(housekeeping::clear_deleted_workspaces(control.handle.clone(), blobs, tracking));
@@ -312,6 +314,7 @@ impl Server<'_> {
             machine: self.machine,
             cache: self.folder.cache(),
             engine: self.config.engine(),
+            eviction: self.config.local.eviction.map(EvictionRule::eviction),
         }
     }
 }

@@ -177,7 +177,7 @@ impl World {
                 }
             }
             Output::Launch { attempt, spec } => self.launch(id, attempt, &spec),
-            Output::Stop { attempt, grace_ms } => self.stop(id, attempt, grace_ms),
+            Output::Stop { attempt, grace_ms, .. } => self.stop(id, attempt, grace_ms),
             Output::Discard { attempt } => self.discard(id, attempt),
             Output::Lease { until_boot_ms } => {
                 if let Some(instance) = self.instances.get_mut(&id) {

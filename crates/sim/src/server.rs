@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use neap_control::conversation::{self, Conversation, Output, Ticket, View, comes_again};
+use neap_control::conversation::{self, Conversation, Output, Ticket, View, comes_again, stop_order};
 use neap_control::errands::{Errands, Output as Errand};
 use neap_control::leases::Due;
 use neap_control::{Accepted, Input, Machine, Roster, Step, limits};
@@ -373,10 +373,7 @@ impl World {
                 let spec = Box::new(spec(&job.name, job.timeout_ms, ranks));
                 Down::Start { attempt: AttemptRef { job: attempt.job.0, attempt: attempt.number }, spec }
             }
-            Effect::StopAttempt { attempt, .. } => Down::Stop {
-                attempt: AttemptRef { job: attempt.job.0, attempt: attempt.number },
-                grace_ms: state.settings.stop_grace_ms,
-            },
+            Effect::StopAttempt { attempt, .. } => stop_order(state, *attempt, state.now),
             Effect::CreateNode { .. } | Effect::RemoveNode { .. } => return,
         };
         self.send_down(link, order);
@@ -539,5 +536,6 @@ fn spec(name: &str, timeout_ms: Option<u64>, ranks: Option<Ranks>) -> AttemptSpe
         distribution: None,
         tracking: None,
         services: Vec::new(),
+        checkpoint: None,
     }
 }

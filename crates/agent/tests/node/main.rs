@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
-use neap_protocol::{Down, Exit, How, Input, Isolation, Keep, Output, Report, Up};
+use neap_protocol::{
+    CheckpointRecord, CheckpointSpec, Down, Exit, How, Input, Isolation, Keep, Output, Report, StopWhy, Up,
+};
 use world::{Heard, World, attempt, found, wait_until};
 
 type Test = fn(&tokio::runtime::Runtime);
@@ -19,6 +21,10 @@ const TESTS: &[(&str, Test)] = &[
     ("the_lease_ends_node_and_attempt", |rt| rt.block_on(the_lease_ends_node_and_attempt())),
     ("nothing_is_left_to_the_next", |rt| rt.block_on(nothing_is_left_to_the_next())),
     ("large_files_are_stored_in_blocks", |rt| rt.block_on(large_files_are_stored_in_blocks())),
+    ("what_is_kept_comes_back", |rt| rt.block_on(what_is_kept_comes_back())),
+    ("what_is_kept_while_it_runs_is_of_one_moment", |rt| {
+        rt.block_on(what_is_kept_while_it_runs_is_of_one_moment());
+    }),
     ("a_certificate_is_renewed", |rt| rt.block_on(a_certificate_is_renewed())),
     ("what_cannot_be_prepared_says_why", |rt| rt.block_on(what_cannot_be_prepared_says_why())),
 ];
@@ -171,9 +177,9 @@ async fn stop_forget_and_refused() {
         wire.send(&Down::Start { attempt: attempt(job), spec: Box::new(spec) }).await;
     }
     world.hear(&mut wire, &mut heard, |heard| (1..=3).all(|job| heard.text(attempt(job)) == "up\n")).await;
-    wire.send(&Down::Stop { attempt: attempt(1), grace_ms: 30_000 }).await;
+    wire.send(&Down::Stop { attempt: attempt(1), grace_ms: 30_000, why: StopWhy::End }).await;
     wire.send(&Down::Forget { attempt: attempt(2) }).await;
-    wire.send(&Down::Stop { attempt: attempt(9), grace_ms: 0 }).await;
+    wire.send(&Down::Stop { attempt: attempt(9), grace_ms: 0, why: StopWhy::End }).await;
     world
         .hear(&mut wire, &mut heard, |heard| [1, 9].iter().all(|job| heard.exit(attempt(*job)).is_some()))
         .await;
@@ -290,6 +296,97 @@ async fn large_files_are_stored_in_blocks() {
     let left: Vec<String> =
         world.blobs.lock().unwrap().keys().filter(|name| name.contains(" block ")).cloned().collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+fn kept_at(world: &World, prefix: &str, restore: bool, interval_ms: u64) -> Option<CheckpointSpec> {
+    Some(CheckpointSpec { at: world.folder(prefix), restore, interval_ms, after_failure: false })
+}
+
+fn record(world: &World, prefix: &str) -> Option<CheckpointRecord> {
+    let blobs = world.blobs.lock().unwrap();
+    blobs.get(&format!("{prefix}current.json")).map(|text| serde_json::from_slice(text).unwrap())
+}
+
+async fn what_is_kept_comes_back() {
+    for (isolation, prefix) in [(Isolation::Full, "full/"), (Isolation::Off, "off/")] {
+        let world = World::new().await;
+        let mut wire = world.welcome(60_000).await;
+        let mut heard = Heard::default();
+        let first = attempt(1);
+        let command = "f=$AZUREML_CHECKPOINT_DIR; mkdir -p $f/a/empty; echo one > $f/a/x; ln -s a/x $f/latest; \
+                       chmod 640 $f/a/x; echo o > outputs/o; echo n > $AZURE_ML_OUTPUT_named/n; \
+                       trap 'ls $NEAP_PREEMPTION_FILE >/dev/null && echo warned; echo two >> $f/a/x; exit 0' TERM; \
+                       echo up; while :; do sleep 0.05; done";
+        let mut spec = world.spec(command, isolation);
+        spec.checkpoint = kept_at(&world, prefix, false, 0);
+        let named = Output::Folder { at: world.folder("named/"), keep: Keep::default() };
+        spec.outputs = BTreeMap::from([("named".to_owned(), named)]);
+        wire.send(&Down::Start { attempt: first, spec: Box::new(spec.clone()) }).await;
+        world.hear(&mut wire, &mut heard, |heard| heard.text(first).contains("up\n")).await;
+        assert_eq!(record(&world, prefix), None);
+        wire.send(&Down::Stop { attempt: first, grace_ms: 30_000, why: StopWhy::Preempt }).await;
+        world.hear(&mut wire, &mut heard, |heard| heard.exit(first).is_some()).await;
+        assert_eq!(heard.exit(first), Some(&Exit::Stopped), "{}", world.log());
+        let said = heard.text(first);
+        assert!(said.contains("warned\n[neap] Its node is taken back"), "{said}");
+        let kept = record(&world, prefix).unwrap();
+        assert_eq!((kept.attempt, kept.files.len(), kept.folders.len(), kept.links.len()), (1, 3, 1, 1));
+        assert!(kept.lost_ms().is_some_and(|ms| ms < 30_000), "{kept:?}");
+        assert_eq!(world.blob("artifacts/outputs/o"), "o\n", "the outputs can be seen");
+        assert_eq!(world.blob("named/n"), "n\n");
+
+        let second = neap_protocol::AttemptRef { attempt: 2, ..first };
+        spec.command = "f=$AZUREML_CHECKPOINT_DIR; cat $f/latest outputs/o $AZURE_ML_OUTPUT_named/n; \
+                        stat -c %a $f/a/x; ls -d $f/a/empty | wc -l; ls $NEAP_PREEMPTION_FILE 2>/dev/null; true"
+            .into();
+        spec.checkpoint = kept_at(&world, prefix, true, 0);
+        wire.send(&Down::Start { attempt: second, spec: Box::new(spec.clone()) }).await;
+        world.hear(&mut wire, &mut heard, |heard| heard.exit(second).is_some()).await;
+        let said = heard.text(second);
+        assert!(
+            said.starts_with("[neap] The checkpoint folder and outputs of attempt 1 are here again"),
+            "{said}\n{}",
+            world.log()
+        );
+        assert!(said.ends_with("one\ntwo\no\nn\n640\n1\n"), "{said}");
+
+        let content = &kept.files.iter().find(|file| file.name.ends_with("a/x")).unwrap().content;
+        world.put(&format!("{prefix}files/{content}"), "other");
+        let third = neap_protocol::AttemptRef { attempt: 3, ..first };
+        wire.send(&Down::Start { attempt: third, spec: Box::new(spec) }).await;
+        world.hear(&mut wire, &mut heard, |heard| heard.exit(third).is_some()).await;
+        let Some(Exit::PrepareFailed { message, .. }) = heard.exit(third) else { panic!("it ran on damage") };
+        assert!(message.contains("SHA-256"), "{message}");
+    }
+}
+
+async fn what_is_kept_while_it_runs_is_of_one_moment() {
+    let world = World::new().await;
+    let mut wire = world.welcome(60_000).await;
+    let mut heard = Heard::default();
+    let one = attempt(1);
+    // Two files that are always written together, and then nothing for longer than a moment.
+    let command = "cd $AZUREML_CHECKPOINT_DIR; for i in $(seq 1 1000); do echo $i > a.new; mv a.new a; echo $i > b.new; mv b.new b; \
+                   echo $i; sleep 0.7; done";
+    let mut spec = world.spec(command, Isolation::Full);
+    spec.checkpoint = kept_at(&world, "k/", false, 100);
+    wire.send(&Down::Start { attempt: one, spec: Box::new(spec) }).await;
+    let mut seen = std::collections::BTreeSet::new();
+    while seen.len() < 3 {
+        let before = heard.text(one).len();
+        world.hear(&mut wire, &mut heard, |heard| heard.text(one).len() > before).await;
+        let Some(kept) = record(&world, "k/") else { continue };
+        let names: Vec<&str> = kept.files.iter().map(|file| file.name.as_str()).collect();
+        assert_eq!(names, ["checkpoint/a", "checkpoint/b"]);
+        assert_eq!(kept.files[0].content, kept.files[1].content, "both are of one moment");
+        assert_eq!(kept.ended_unix_ms, None);
+        seen.insert(kept.files[0].content.clone());
+    }
+    wire.send(&Down::Stop { attempt: one, grace_ms: 0, why: StopWhy::End }).await;
+    world.hear(&mut wire, &mut heard, |heard| heard.exit(one).is_some()).await;
+    let blobs = world.blobs.lock().unwrap();
+    let files = blobs.keys().filter(|name| name.starts_with("k/files/")).count();
+    assert!(files <= 2, "what is no longer named is deleted: {:?}", blobs.keys());
 }
 
 async fn a_certificate_is_renewed() {

@@ -170,6 +170,7 @@ impl World {
             distribution: None,
             tracking: None,
             services: Vec::new(),
+            checkpoint: None,
         }
     }
 
@@ -292,7 +293,7 @@ pub fn now_s() -> i64 {
     rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec
 }
 
-/// Enough of a blob store: list, get, put, and put by blocks.
+/// Enough of a blob store: list, get, head, put, delete, and put by blocks.
 async fn serve_blobs(mut stream: TlsStream<TcpStream>, blobs: Blobs) {
     let mut buffer = Vec::new();
     loop {
@@ -338,6 +339,16 @@ async fn serve_blobs(mut stream: TlsStream<TcpStream>, blobs: Blobs) {
             assert!(head.contains("content-md5: ") && head.contains("x-ms-blob-type: blockblob"));
             blobs.lock().unwrap().insert(name, body);
             ("201 Created", Vec::new())
+        } else if head.starts_with("delete") {
+            match blobs.lock().unwrap().remove(&name) {
+                Some(_) => ("202 Accepted", Vec::new()),
+                None => ("404 Not Found", Vec::new()),
+            }
+        } else if head.starts_with("head") {
+            match blobs.lock().unwrap().contains_key(&name) {
+                true => ("200 OK", Vec::new()),
+                false => ("404 Not Found", Vec::new()),
+            }
         } else if query.contains("comp=list") {
             let prefix = query.split('&').find_map(|q| q.strip_prefix("prefix=")).unwrap();
             let names: String = blobs

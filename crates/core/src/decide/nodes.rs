@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::event::{AttemptStopRequested, Event, NodeCordoned, NodePreempted, NodeUncordoned};
 use crate::ids::{ClusterId, NodeId};
 use crate::job::StopReason;
+use crate::limits::PREEMPT_MARGIN_MS;
 use crate::node::{Node, NodeState};
 use crate::problem::{Code, Refusal};
 use crate::state::State;
@@ -43,7 +44,7 @@ pub(crate) fn preempt(
     now: Millis,
 ) -> Vec<Event> {
     // The grace is for the processes; as much again for saving what they leave, and for the word to come back.
-    let deadline = now.plus(grace_ms.saturating_mul(2).saturating_add(5_000));
+    let deadline = now.plus(grace_ms.saturating_mul(2).saturating_add(PREEMPT_MARGIN_MS));
     let mut events: Vec<Event> = vec![NodePreempted { id: node.id, deadline, reason }.into()];
     let attempts = node.attempts.iter().filter_map(|id| {
         let attempt = state.jobs.get(&id.job)?.attempt()?;

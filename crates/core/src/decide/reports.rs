@@ -42,6 +42,14 @@ pub fn report(state: &State, report: Report, now: Millis) -> Result<Vec<Event>, 
             }
         }),
         Report::NodeFailed { node, reason } => Ok(boot_failed(state, known(state, node)?, reason, now)),
+        // Taken back, and here again to go on saving.
+        Report::NodeReady { node, .. }
+            if known(state, node).is_ok_and(|node| {
+                matches!(node.state, NodeState::Preempted { .. }) && node.actual.is_some()
+            }) =>
+        {
+            Ok(Vec::new())
+        }
         Report::NodeReady { node, actual, isolation } => match known(state, node)?.state {
             NodeState::Requested { .. } | NodeState::Creating { .. } | NodeState::Preparing { .. } => {
                 Ok(vec![NodeReady { id: node, actual, isolation }.into()])

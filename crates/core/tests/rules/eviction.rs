@@ -34,6 +34,22 @@ fn a_job_whose_node_is_taken_back_saves_what_it_has_and_keeps_its_place() {
 }
 
 #[test]
+fn an_agent_that_dials_again_goes_on_saving() {
+    let mut world = World::with_cluster(0, 2);
+    let id = world.submit("first");
+    world.ready(1);
+    world.start(id);
+    world.tell(evict(Some(1)));
+    assert_eq!(world.attempt(id).stop.as_ref().unwrap().preempt_grace_ms(world.now), 1_000);
+    assert_eq!(world.ready(1), [], "it is let in, and still taken back");
+    assert_eq!(world.node(1).azure_state(), "preempted");
+    // One that had not been in yet has nothing to save.
+    world.tell(evict(Some(2)));
+    let report = Command::Report(crate::world::ready(NodeId(2)));
+    assert_eq!(world.refused(report), [neap_core::Code::ResourceBeingDeleted]);
+}
+
+#[test]
 fn what_ends_well_meanwhile_is_complete() {
     let mut world = World::with_cluster(0, 1);
     let id = world.submit("quick");

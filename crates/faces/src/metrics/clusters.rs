@@ -170,6 +170,8 @@ fn counters(out: &mut Exposition, rows: &[Row]) {
         "Attempts that did not count: their jobs went back to the queue.",
         |c| &c.jobs_requeued,
     );
+    plain("neap_jobs_preempted_total", "Attempts whose node was taken back.", |c| &c.jobs_preempted);
+    plain("neap_nodes_preempted_total", "Nodes that were taken back.", |c| &c.nodes_preempted);
     plain("neap_provisioning_failures_total", "Nodes that did not start.", |c| &c.boot_failures);
     plain("neap_node_silences_total", "Times that a node fell silent.", |c| &c.nodes_silenced);
     let mut by_word =

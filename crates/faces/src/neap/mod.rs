@@ -1,6 +1,7 @@
 //! Neap's own interface: what Azure has no words for. JSON, bearer tokens; signed log URLs.
 
 mod cost;
+mod evict;
 mod explain;
 pub(crate) mod health;
 mod logs;
@@ -51,10 +52,12 @@ async fn in_workspace(
         ("GET", ["computes", c, "nodes"]) => nodes::list(app, ask, workspace, c),
         ("GET", ["computes", c, "nodes", n, "log"]) => nodes::log(app, workspace, c, n).await,
         ("GET", ["computes", c, "revisions"]) => revisions::list(app, workspace, c),
+        ("POST", ["computes", c, "evict"]) => evict::post(app, ask, workspace, c).await,
         ("GET", ["cost"]) => cost::get(app, ask, workspace),
         ("GET", ["jobs", j, "log"]) => logs::get(app, ask, workspace, j).await,
         ("GET", ["jobs", j, "metrics"]) => run_metrics::get(app, ask, workspace, j).await,
         ("POST", ["jobs", j, "services", s, "link"]) => services::link(app, ask, workspace, j, s),
+        ("GET", ["jobs", j, "checkpoint"]) => evict::checkpoint(app, workspace, j).await,
         ("GET", ["jobs", j, "explain"]) => explain::get(app, workspace, j),
         ("GET", ["jobs", j, "provenance"]) => provenance::get(app, workspace, j),
         _ => Err(errors::no_such_path(ask)),

@@ -82,7 +82,7 @@ pub(crate) async fn log(
     }
 }
 
-fn node_id(text: &str) -> Option<NodeId> {
+pub(super) fn node_id(text: &str) -> Option<NodeId> {
     text.strip_prefix("n-").unwrap_or(text).parse().ok().map(NodeId)
 }
 

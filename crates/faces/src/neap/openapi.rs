@@ -43,6 +43,23 @@ pub(crate) fn document(ask: &Ask) -> Value {
             "signals": {"type": "array", "items": {"type": "object", "properties": {"signal": text, "verdict": text, "value": {"type": "number"},
                 "metric": text, "says": text}}}}}))}),
     );
+    let kept = json!({"type": "array", "items": {"type": "object", "properties": {"rank": number, "attempt": number, "saved": text,
+        "changed": {"type": ["string", "null"]}, "ended": {"type": ["string", "null"]}, "files": number, "bytes": number,
+        "lost_seconds": {"type": ["number", "null"]}}}});
+    paths.insert(
+        format!("{WORKSPACE}/computes/{{compute}}/evict"),
+        json!({"post": {"summary": "Takes a node back, as an eviction would; with simulate=true says what that would interrupt and does nothing.",
+            "requestBody": {"content": {"application/json": {"schema": {"type": "object", "properties": {"node": text,
+                "grace_seconds": {"type": "number"}, "simulate": {"type": "boolean"}, "reason": text}}}}},
+            "responses": {"200": {"description": "What would happen."}, "202": {"description": "It is being taken back."}}}}),
+    );
+    paths.insert(
+        format!("{WORKSPACE}/jobs/{{job}}/checkpoint"),
+        json!({"get": operation("What is kept of a job between its attempts, and what its last attempt began with.", &["job"],
+            &json!({"type": "object", "properties": {"job": text, "status": text, "attempt": number, "nodes": {"type": "array", "items": text},
+                "started": {"type": ["string", "null"]}, "restored": {"type": ["string", "null"]}, "lost_seconds": {"type": ["number", "null"]},
+                "checkpoint": kept}}))}),
+    );
     paths.insert(
         format!("{WORKSPACE}/jobs/{{job}}/log"),
         json!({"get": plain("A job's log from an offset; with follow=true until the job is final.", &["job", "?offset", "?follow"])}),

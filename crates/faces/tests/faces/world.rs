@@ -97,6 +97,7 @@ impl World {
                     base_url: "https://127.0.0.1:8443".into(),
                     isolation: neap_protocol::Isolation::Off,
                     log_bytes_max: 1 << 20,
+                    checkpoint_interval_ms: 0,
                     tracking: None,
                 },
                 sas: sas.clone(),

@@ -27,7 +27,7 @@ pub enum ComponentCommand {
 pub fn run(command: &ComponentCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
     match command {
         ComponentCommand::Create(args) => {
-            super::create(KIND, component_request, args, &[], global, terminal)?
+            super::create(KIND, component_request, args, &[], global, terminal)?;
         }
         ComponentCommand::Registered(command) => super::run(KIND, command, global, terminal)?,
     }

@@ -2,6 +2,7 @@
 
 mod change;
 mod delete;
+mod evict;
 mod health;
 mod revisions;
 mod show;
@@ -43,6 +44,11 @@ pub enum ComputeCommand {
     ///
     /// It shows what would change and asks first. The earlier definition becomes a new revision.
     Rollback(revisions::RollbackArgs),
+    /// Take a node back, as an eviction would, and report what came of its jobs
+    ///
+    /// A drill: the node's jobs are warned, saved, queued again and restored elsewhere. The report says of each whether it
+    /// runs again, with what, and how many seconds of work it lost. --simulate does nothing and says what would be lost.
+    Evict(evict::EvictArgs),
     /// Say how a cluster is: one verdict, with the signals behind it
     ///
     /// healthy, degraded or failing. Every signal has its number and a sentence; the worst makes the verdict. The same
@@ -120,6 +126,10 @@ pub fn run(command: ComputeCommand, global: &Global, terminal: &Terminal) -> Out
         }
         ComputeCommand::Rollback(args) => {
             with(global, terminal, async |session| revisions::rollback(&args, session).await)?;
+        }
+        ComputeCommand::Evict(args) => {
+            let session = Session::open(global, terminal)?;
+            return block_on(evict::run(&args, global, &session));
         }
         ComputeCommand::Health(args) => {
             with(global, terminal, async |session| health::run(&args, global, session).await)?;

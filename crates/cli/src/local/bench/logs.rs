@@ -206,6 +206,7 @@ impl Drop for Stream {
     }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "it is what `map_err` hands over")]
 fn broken(error: std::io::Error) -> Failure {
     Failure::failed(format!("the stream broke off: {error}"))
 }

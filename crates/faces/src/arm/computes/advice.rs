@@ -1,6 +1,6 @@
 //! Good practice that a cluster's definition does not follow, said where it is shown and created. Nothing is refused for it.
 
-use neap_core::cluster::Cluster;
+use neap_core::cluster::{Cluster, Tier};
 use neap_core::retired::retired;
 use neap_core::state::Workspace;
 
@@ -16,6 +16,13 @@ pub(super) fn advice(workspace: &Workspace, cluster: &Cluster) -> Vec<String> {
             "The compute is in {} and its workspace in {}: its jobs read and write their data across, which takes longer and costs transfer.",
             cluster.location, workspace.location
         ));
+    }
+    if cluster.shape.tier == Tier::LowPriority {
+        out.push(
+            "Low priority: a node can be taken back while a job runs on it, and the job then runs again elsewhere. What it writes \
+             to the folder in AZUREML_CHECKPOINT_DIR is there again; what is not there is lost (docs/low-priority.md)."
+                .into(),
+        );
     }
     let kept = cluster.scale.min;
     if kept > 0 {
@@ -36,7 +43,7 @@ pub(super) fn advice(workspace: &Workspace, cluster: &Cluster) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use neap_core::cluster::{BootHealth, ClusterPhase, Scale, Shape, Tier};
+    use neap_core::cluster::{BootHealth, ClusterPhase, Scale, Shape};
     use neap_core::{Capacity, ClusterId, DocHash, MicroUsd, Millis, WorkspaceId};
 
     fn advised(size: &str, location: &str, min: u32) -> Vec<String> {

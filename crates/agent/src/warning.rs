@@ -1,0 +1,77 @@
+//! The warning that a node is about to be taken back: a file that the job may look for.
+//!
+//! The folder it appears in is the job's own and the agent may be root: it is written beside and put in place by a
+//! rename, through a descriptor, so that nothing the job has put there is followed or written to.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use rustix::fs::{Gid, Mode, OFlags, Uid};
+use serde_json::json;
+
+use crate::checkpoint::rfc3339;
+use crate::prepare::Layout;
+
+/// Its name below the job's folder.
+const FILE: &str = "preemption.json";
+
+pub(crate) fn variable(layout: &Layout) -> (&'static str, String) {
+    ("NEAP_PREEMPTION_FILE", layout.seen.join(FILE).display().to_string())
+}
+
+/// Writes the file. `now_ms` is the time of day; the processes have `grace_ms` from then.
+pub(crate) fn warn(layout: &Layout, now_ms: u64, grace_ms: u64) -> io::Result<()> {
+    let deadline_ms = now_ms.saturating_add(grace_ms);
+    let text = serde_json::to_vec_pretty(&json!({
+        "event": "preempted",
+        "warned_at": rfc3339(now_ms),
+        "deadline": rfc3339(deadline_ms),
+        "deadline_unix_seconds": deadline_ms as f64 / 1000.0,
+        "says": "The node is taken back. The processes of this job have until the deadline; then the checkpoint folder \
+                 and the outputs are saved, and the job goes on elsewhere.",
+    }))?;
+    put(&layout.work, FILE, &text, layout.owner)
+}
+
+fn put(folder: &Path, name: &str, text: &[u8], owner: Option<u32>) -> io::Result<()> {
+    let folder =
+        rustix::fs::open(folder, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let beside = format!(".{name}.new");
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = || rustix::fs::openat(&folder, &*beside, flags, Mode::from_raw_mode(0o644));
+    let opened = match open() {
+        Err(rustix::io::Errno::EXIST) => {
+            rustix::fs::unlinkat(&folder, &*beside, rustix::fs::AtFlags::empty())?;
+            open()
+        }
+        opened => opened,
+    };
+    let mut file = File::from(opened?);
+    file.write_all(text)?;
+    if let Some(owner) = owner {
+        rustix::fs::fchown(&file, Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)))?;
+    }
+    Ok(rustix::fs::renameat(&folder, &*beside, &folder, name)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_job_put_there_is_not_written_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let outside = dir.path().join("outside");
+        std::fs::write(&outside, "mine").unwrap();
+        let work = dir.path().join("work");
+        std::fs::create_dir(&work).unwrap();
+        for name in [FILE, ".preemption.json.new"] {
+            std::os::unix::fs::symlink(&outside, work.join(name)).unwrap();
+        }
+        put(&work, FILE, b"{}", None).unwrap();
+        assert_eq!(std::fs::read_to_string(&outside).unwrap(), "mine");
+        assert_eq!(std::fs::read_to_string(work.join(FILE)).unwrap(), "{}");
+        assert!(!work.join(FILE).symlink_metadata().unwrap().is_symlink());
+    }
+}

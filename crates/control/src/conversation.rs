@@ -274,6 +274,10 @@ impl Conversation {
                 let Some(record) = view.state.nodes.get(&node) else {
                     return self.refuse(&format!("node n-{node} is not known any more"), out);
                 };
+                // One that is on its way out gets no more time: it ends itself even where nobody can remove it.
+                if matches!(record.state, NodeState::Leaving { .. }) {
+                    return;
+                }
                 view.roster.heard(node, view.state, view.now);
                 // Asked of the state each time, so that a report of silence that was overtaken is put right.
                 if record.silent && !planted::is(Bug::NodeHeardLost) {

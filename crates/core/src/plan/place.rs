@@ -5,21 +5,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::allowance::Gate;
+use crate::budget;
 use crate::cluster::Cluster;
 use crate::draft::Draft;
-use crate::event::JobPlaced;
+use crate::event::{JobPlaced, MoneyLeased};
 use crate::ids::{ClusterId, NodeId};
 use crate::job::{Job, Need};
 use crate::limits::BACKFILL_LOOKED_AT_MAX;
 use crate::plan::reserve::{Passing, Reservation};
-use crate::plan::scale::is_startable;
+use crate::plan::scale::{is_startable, short_of_money};
 use crate::planted::{self, Bug};
 use crate::queue::Order;
 use crate::state::State;
 use crate::units::{Capacity, Millis};
 
-/// True if the budget ended before the queue or the room did.
-pub fn place(draft: &mut Draft, id: ClusterId, now: Millis, budget: usize) -> bool {
+/// True if `most` were placed before the queue or the room did.
+pub fn place(draft: &mut Draft, id: ClusterId, now: Millis, most: usize) -> bool {
     let before = draft.state.clone();
     let Some(cluster) = before.clusters.get(&id) else { return false };
     let mut order = Order::new(&before, cluster);
@@ -33,7 +34,11 @@ pub fn place(draft: &mut Draft, id: ClusterId, now: Millis, budget: usize) -> bo
             order.pass_over();
             continue;
         }
-        if placed == budget {
+        // Who waits for money holds nobody up, and neither do jobs of the same owner that others pay for.
+        if budget::bars(&draft.state, cluster, job, now).is_some() {
+            continue;
+        }
+        if placed == most {
             return true;
         }
         let found = find(&draft.state, job, &mut search);
@@ -43,13 +48,18 @@ pub fn place(draft: &mut Draft, id: ClusterId, now: Millis, budget: usize) -> bo
             (None, _) => None,
         };
         if let Some((node, how)) = passing {
+            let others = others(&draft.state, job, node);
+            let nodes: Vec<NodeId> = std::iter::once(node).chain(others.iter().copied()).collect();
+            let Some(leases) = budget::admission(&draft.state, job, &nodes, now) else { continue };
+            for (node, lease) in leases {
+                draft.emit(now, MoneyLeased { node, lease });
+            }
             gate.lets(cluster, job);
             let until = match how {
                 Passing::Free => None,
                 Passing::Until(until) => Some(until),
             };
             let attempt = job.attempts_made + 1;
-            let others = others(&draft.state, job, node);
             let was_free = draft.state.nodes.get(&node).is_some_and(|node| node.attempts.is_empty());
             draft.emit(now, JobPlaced { id: job.id, attempt, node, others, until });
             if was_free && matches!(job.need, Need::Share(_)) {
@@ -59,8 +69,9 @@ pub fn place(draft: &mut Draft, id: ClusterId, now: Millis, budget: usize) -> bo
             continue;
         }
         looked_at += 1;
-        if promised.is_none() && is_startable(&draft.state, cluster, job) && !planted::is(Bug::GangOvertaken)
-        {
+        let startable = is_startable(&draft.state, cluster, job)
+            && short_of_money(&draft.state, cluster, job, 0, now).is_none();
+        if promised.is_none() && startable && !planted::is(Bug::GangOvertaken) {
             let Some(cluster) = draft.state.clusters.get(&id) else { return false };
             promised = Some(Reservation::of(&draft.state, cluster, job, now));
         }
@@ -114,6 +125,7 @@ fn others(state: &State, job: &Job, first: NodeId) -> Vec<NodeId> {
     let wanted = job.nodes as usize - 1 - usize::from(planted::is(Bug::GangHalfPlaced));
     idle.copied().filter(|node| *node != first).take(wanted).collect()
 }
+
 fn has_room(state: &State, node: NodeId, share: Capacity) -> bool {
     state.nodes.get(&node).is_some_and(|node| node.free().fits(share))
 }

@@ -1,8 +1,8 @@
 //! The command line: what every command takes, and the tree of commands. Each group defines its own flags in its file.
 
 use crate::commands::{
-    asset, batch, completion, compute, configure, cost, datastore, down, env, job, lock, quota, schedule,
-    status, workspace,
+    asset, batch, budget, completion, compute, configure, cost, datastore, down, env, job, lock, quota,
+    schedule, status, workspace,
 };
 use crate::local::{agent, attend, bench, container, doctor, launch, sim, up, verify};
 use crate::output::Format;
@@ -107,6 +107,9 @@ pub enum Command {
     /// Limits on cores: list, set, ask for more
     #[command(subcommand)]
     Quota(quota::QuotaCommand),
+    /// How much money may be spent: set, list, show, delete
+    #[command(subcommand)]
+    Budget(budget::BudgetCommand),
     /// Keep clusters, workspaces and groups from being deleted or changed
     #[command(subcommand)]
     Lock(lock::LockCommand),

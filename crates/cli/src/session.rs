@@ -93,9 +93,15 @@ impl Session {
 
     /// Prints the warnings that an answer carries, on stderr.
     pub fn warn_of(&self, resource: &Value) {
-        let warnings = resource.pointer("/properties/properties/neapWarnings").and_then(Value::as_array);
-        for warning in warnings.into_iter().flatten().filter_map(Value::as_str) {
-            self.terminal.warning(warning);
+        // Properties of jobs are text, those of clusters are anything.
+        match resource.pointer("/properties/properties/neapWarnings") {
+            Some(Value::String(warning)) => self.terminal.warning(warning),
+            Some(Value::Array(warnings)) => {
+                for warning in warnings.iter().filter_map(Value::as_str) {
+                    self.terminal.warning(warning);
+                }
+            }
+            _ => {}
         }
     }
 

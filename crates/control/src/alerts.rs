@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use neap_core::health::Figures;
 use neap_core::job::{Outcome, Status};
-use neap_core::{ClusterId, Millis};
+use neap_core::{BudgetId, ClusterId, MicroUsd, Millis};
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
@@ -38,6 +38,7 @@ pub enum Kind {
     AboveMinimum,
     LedgerClosed,
     InvariantViolated,
+    BudgetThreshold,
 }
 
 impl Kind {
@@ -51,23 +52,31 @@ impl Kind {
             Self::AboveMinimum => "NeapAboveMinimum",
             Self::LedgerClosed => "NeapLedgerClosed",
             Self::InvariantViolated => "NeapInvariantViolated",
+            Self::BudgetThreshold => "NeapBudgetThreshold",
         }
     }
 
     const fn severity(self) -> &'static str {
         match self {
             Self::LedgerClosed | Self::InvariantViolated => "critical",
-            Self::JobFailure | Self::QueueDelay | Self::UnusableNodes | Self::ProvisioningFailed => "warning",
+            Self::JobFailure
+            | Self::QueueDelay
+            | Self::UnusableNodes
+            | Self::ProvisioningFailed
+            | Self::BudgetThreshold => "warning",
             Self::AboveMinimum => "info",
         }
     }
 }
 
-/// What an alert is about: a cluster, or the server where there is none.
+/// What an alert is about: a cluster, a budget, or the server where there is neither.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Key {
     pub kind: Kind,
     pub cluster: Option<ClusterId>,
+    /// And which of its thresholds, in percent.
+    #[serde(default)]
+    pub budget: Option<(BudgetId, u32)>,
 }
 
 /// A cluster as the rules look at it.
@@ -82,9 +91,22 @@ pub struct ClusterReading {
     pub last_boot_reason: Option<String>,
 }
 
+/// A budget as the rules look at it.
+#[derive(Clone, Debug)]
+pub struct BudgetReading {
+    pub id: BudgetId,
+    pub name: String,
+    /// What it is on, in words.
+    pub on: String,
+    pub amount: MicroUsd,
+    pub spent: MicroUsd,
+    pub thresholds: Vec<u32>,
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
     pub now: Millis,
+    pub budgets: Vec<BudgetReading>,
     pub clusters: Vec<ClusterReading>,
     pub ledger_closed: Option<String>,
     pub violations: u64,
@@ -182,7 +204,10 @@ impl Alerts {
             self.look_at(rules, cluster, now, &mut holds);
         }
         self.above_min_since.retain(|cluster, _| reading.clusters.iter().any(|c| c.id == *cluster));
-        let server = |kind| Key { kind, cluster: None };
+        for budget in &reading.budgets {
+            reached(budget, &mut holds);
+        }
+        let server = |kind| Key { kind, cluster: None, budget: None };
         if let Some(why) = &reading.ledger_closed {
             holds.insert(server(Kind::LedgerClosed), format!("Nothing can be recorded: {why}."));
         }
@@ -206,7 +231,7 @@ impl Alerts {
     ) {
         let figures = &cluster.figures;
         let mut hold = |kind, summary: String| {
-            holds.insert(Key { kind, cluster: Some(cluster.id) }, summary);
+            holds.insert(Key { kind, cluster: Some(cluster.id), budget: None }, summary);
         };
         if let Some(failed) = self.failed_jobs.get(&cluster.id) {
             hold(Kind::JobFailure, failed.summary.clone());
@@ -251,6 +276,12 @@ impl Alerts {
             labels.insert("cluster".into(), cluster.name.clone());
             labels.extend(cluster.owner.clone().map(|owner| ("owner".to_owned(), owner)));
         }
+        if let Some((id, percent)) = key.budget
+            && let Some(budget) = reading.budgets.iter().find(|budget| budget.id == id)
+        {
+            labels.insert("budget".into(), budget.name.clone());
+            labels.insert("threshold".into(), percent.to_string());
+        }
         let annotations = BTreeMap::from([("summary".to_owned(), summary)]);
         let firing = Firing { starts_at: reading.now, clear_since: None, labels, annotations };
         self.tell(NoticeStatus::Firing, &firing, None);
@@ -265,7 +296,8 @@ impl Alerts {
                 continue;
             }
             let since = *firing.clear_since.get_or_insert(now);
-            let gone = key.cluster.is_some_and(|id| !reading.clusters.iter().any(|c| c.id == id));
+            let gone = key.cluster.is_some_and(|id| !reading.clusters.iter().any(|c| c.id == id))
+                || key.budget.is_some_and(|(id, _)| !reading.budgets.iter().any(|budget| budget.id == id));
             if gone || now.since(since) >= rules.resolve_ms {
                 over.push(*key);
             }
@@ -301,6 +333,19 @@ impl Alerts {
 
     pub fn delivered(&mut self, number: u64) {
         self.outbox.retain(|notice| notice.number != number);
+    }
+}
+
+/// The thresholds that what was spent has come to.
+fn reached(budget: &BudgetReading, holds: &mut BTreeMap<Key, String>) {
+    let BudgetReading { name, on, amount, spent, .. } = budget;
+    for percent in &budget.thresholds {
+        if u128::from(spent.0) * 100 >= u128::from(amount.0) * u128::from(*percent) {
+            let key = Key { kind: Kind::BudgetThreshold, cluster: None, budget: Some((budget.id, *percent)) };
+            let summary =
+                format!("Budget '{name}' on {on}: {spent} of {amount} is spent, {percent} % or more.");
+            holds.insert(key, summary);
+        }
     }
 }
 

@@ -149,3 +149,32 @@ fn the_outbox_is_bounded() {
     assert_eq!((alerts.outbox.len(), alerts.dropped), (limits::NOTICES_MAX, 10));
     assert_eq!(alerts.next_notice().map(|n| n.number), Some(10));
 }
+
+#[test]
+fn each_threshold_of_a_budget_fires_once_and_resolves_with_new_money_or_without_the_budget() {
+    let budget = |spent: u64| BudgetReading {
+        id: neap_core::BudgetId(3),
+        name: "vision".into(),
+        on: "workspace 'ws'".into(),
+        amount: MicroUsd(10_000_000),
+        spent: MicroUsd(spent),
+        thresholds: vec![50, 100],
+    };
+    let at =
+        |now: u64, budgets: Vec<BudgetReading>| Reading { now: Millis(now), budgets, ..Reading::default() };
+    let mut alerts = Alerts::default();
+    alerts.evaluate(RULES, &at(1, vec![budget(4_999_999)]));
+    assert_eq!(told(&mut alerts), [""; 0]);
+    alerts.evaluate(RULES, &at(2, vec![budget(5_000_000)]));
+    let notice = alerts.next_notice().expect("it is told").clone();
+    assert_eq!((&*notice.labels["budget"], &*notice.labels["threshold"]), ("vision", "50"));
+    let summary = "Budget 'vision' on workspace 'ws': $5.00 of $10.00 is spent, 50 % or more.";
+    assert_eq!(notice.annotations["summary"], summary);
+    alerts.evaluate(RULES, &at(3, vec![budget(10_000_000)]));
+    assert_eq!(told(&mut alerts), ["Firing NeapBudgetThreshold"; 2], "one for each threshold");
+    alerts.evaluate(RULES, &at(10, vec![budget(5_000_000)]));
+    alerts.evaluate(RULES, &at(6_000, vec![budget(5_000_000)]));
+    assert_eq!(told(&mut alerts), ["Resolved NeapBudgetThreshold"]);
+    alerts.evaluate(RULES, &at(6_001, vec![]));
+    assert_eq!(told(&mut alerts), ["Resolved NeapBudgetThreshold"], "it is gone, and its alerts at once");
+}

@@ -274,6 +274,10 @@ impl Conversation {
                 let Some(record) = view.state.nodes.get(&node) else {
                     return self.refuse(&format!("node n-{node} is not known any more"), out);
                 };
+                // One that is on its way out gets no more time: it ends itself even where nobody can remove it.
+                if matches!(record.state, NodeState::Leaving { .. }) {
+                    return;
+                }
                 view.roster.heard(node, view.state, view.now);
                 // Asked of the state each time, so that a report of silence that was overtaken is put right.
                 if record.silent && !planted::is(Bug::NodeHeardLost) {
@@ -402,7 +406,7 @@ pub fn stop_order(state: &State, id: AttemptId, now: Millis) -> Down {
     let usual = state.settings.stop_grace_ms;
     let (grace_ms, why) = match stop.filter(|_| !canceled).map(|stop| (stop, stop.why)) {
         Some((stop, StopReason::Preempt)) => (stop.preempt_grace_ms(now), StopWhy::Preempt),
-        Some((_, StopReason::Draining | StopReason::Rank)) => (usual, StopWhy::Requeue),
+        Some((_, StopReason::Draining | StopReason::Rank | StopReason::Budget)) => (usual, StopWhy::Requeue),
         Some((_, StopReason::Cancel | StopReason::Timeout)) | None => (usual, StopWhy::End),
     };
     Down::Stop { attempt: wire(id), grace_ms, why }

@@ -242,6 +242,7 @@ mod tests {
         draft.emit(
             at,
             NodeRequested {
+                lease: None,
                 id: NODE,
                 cluster: ClusterId(1),
                 nominal,

@@ -87,6 +87,7 @@ impl Day {
                 need: Need::Whole,
                 nodes: 1,
                 family: None,
+                tags: vec![],
                 timeout_ms: None,
                 retry: None,
                 document: DOCUMENT,

@@ -6,12 +6,14 @@ mod clusters;
 mod families;
 mod governance;
 mod jobs;
+mod money;
 mod nodes;
 mod schedules;
 
 pub use families::family_timer;
 pub(crate) use jobs::{dequeue, enqueue};
 pub use jobs::{job_timer, queue_key};
+pub use money::lease_timer;
 pub use nodes::node_timer;
 
 use std::sync::Arc;
@@ -26,7 +28,9 @@ use crate::state::{Group, GroupKey, State, Timer, Workspace, WorkspaceKey};
 use crate::units::Millis;
 
 pub fn apply(state: &mut State, at: Millis, event: &Event) {
+    let last = state.now;
     state.now = state.now.max(at);
+    let settled = money::settle(state, at, event);
     for id in meter::ends_slice_of(state, event) {
         if let Some(node) = state.nodes.get_mut(&id).map(Arc::make_mut) {
             node.metered = node.metered.max(at);
@@ -34,6 +38,7 @@ pub fn apply(state: &mut State, at: Millis, event: &Event) {
     }
     match event {
         Event::ServerStarted(e) => {
+            money::server_was_away(state, last, at);
             set_draining(state, None);
             state.settings = e.settings.clone();
         }
@@ -162,7 +167,7 @@ pub fn apply(state: &mut State, at: Millis, event: &Event) {
             attempt.last_report = e.report;
         }),
         Event::AttemptStopRequested(e) => jobs::with_attempt(state, e.id, e.attempt, |attempt| {
-            attempt.stop = Some(Stop { why: e.why, deadline: e.deadline });
+            attempt.stop = Some(Stop { why: e.why, deadline: e.deadline, reason: e.reason.clone() });
         }),
         Event::RankReported(e) => jobs::with_rank(state, e.id, e.attempt, e.rank, |rank| {
             rank.phase = e.phase;
@@ -191,9 +196,14 @@ pub fn apply(state: &mut State, at: Millis, event: &Event) {
         Event::AllowanceSet(e) => governance::allowance_set(state, e),
         Event::LockPut(e) => governance::lock_put(state, at, e),
         Event::LockDeleted(e) => governance::lock_deleted(state, e),
+        Event::BudgetPut(e) => money::put(state, at, e),
+        Event::BudgetRenewed(e) => money::renewed(state, at, e),
+        Event::BudgetDeleted(e) => money::deleted(state, e),
+        Event::MoneyLeased(e) => money::leased(state, e),
         // Only ended jobs are deleted; their names stay used.
         Event::JobUpdated(_) | Event::JobDeleted(_) => {}
     }
+    money::reserve(state, &settled);
 }
 
 fn set_draining(state: &mut State, deadline: Option<Millis>) {

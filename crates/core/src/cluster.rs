@@ -5,7 +5,8 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ClusterId, DocHash, JobId, NodeId, WorkspaceId};
+use crate::budget::{self, Every};
+use crate::ids::{BudgetId, ClusterId, DocHash, JobId, NodeId, WorkspaceId};
 use crate::lock::LockLevel;
 use crate::queue::{Lane, Share};
 use crate::quota::QuotaKey;
@@ -165,19 +166,32 @@ pub enum Cut {
     Allowance { who: Arc<str>, of: Arc<str>, limit: u64, in_use: u64, needed: u64 },
     /// A lock: nodes are neither added nor removed.
     Lock { name: Arc<str>, level: LockLevel, on: Arc<str>, group: bool },
+    /// A budget has not the money. What is spent and reserved changes all the time; the budget itself says.
+    Budget {
+        budget: BudgetId,
+        name: Arc<str>,
+        amount: MicroUsd,
+        every: Every,
+        /// The least that would be reserved.
+        needed: MicroUsd,
+        nodes: u32,
+        /// When there is new money.
+        renews: Option<Millis>,
+    },
     /// The server is being stopped.
     Draining,
 }
 
 impl Cut {
-    /// The provider has no room: when a node goes there may be.
+    /// The provider, a quota or a budget has no room: when a node goes there may be.
     pub const fn is_for_room(&self) -> bool {
         match self {
             Self::ProviderNodes { .. }
             | Self::ProviderCapacity { .. }
             | Self::ProviderAtOnce { .. }
             | Self::Quota { .. }
-            | Self::Allowance { .. } => true,
+            | Self::Allowance { .. }
+            | Self::Budget { .. } => true,
             Self::Maximum { .. } | Self::BootBackoff { .. } | Self::Lock { .. } | Self::Draining => false,
         }
     }
@@ -229,6 +243,9 @@ impl Cut {
                     "; take it away"
                 };
                 format!("The {} lock '{name}' on {on} stops scaling{cure}.", level.canonical())
+            }
+            Self::Budget { name, amount, every, needed, nodes, renews, .. } => {
+                budget::sentence(name, *amount, *every, *needed, *nodes, *renews)
             }
             Self::Draining => "The server is being stopped.".into(),
         }

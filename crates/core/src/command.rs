@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use crate::allowance::{Allowance, AllowanceKey};
+use crate::budget::{AtCap, BudgetScope, Every, Label};
 use crate::family::FamilyKind;
-use crate::ids::{AttemptId, ClusterId, DocHash, JobId, NodeId, ScheduleId, WorkspaceId};
+use crate::ids::{AttemptId, BudgetId, ClusterId, DocHash, JobId, NodeId, ScheduleId, WorkspaceId};
 use crate::job::{AttemptFacts, Exit, Need, Outcome, Retry};
 use crate::lock::{LockLevel, LockScope};
 use crate::problem::Problem;
 use crate::quota::QuotaKey;
 use crate::settings::Settings;
 use crate::state::GroupKey;
-use crate::units::{Capacity, Millis};
+use crate::units::{Capacity, MicroUsd, Millis};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
@@ -131,6 +132,11 @@ pub enum Command {
         node: NodeId,
     },
 
+    PutBudget(PutBudget),
+    DeleteBudget {
+        budget: BudgetId,
+    },
+
     /// From a provider or an agent.
     Report(Report),
     /// The last news of an attempt, and what its outputs become if that completes the job: both or neither are so.
@@ -156,6 +162,20 @@ pub struct PutLock {
     pub level: LockLevel,
     pub notes: Arc<str>,
     pub by: Arc<str>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct PutBudget {
+    pub name: Arc<str>,
+    /// Needed where there is none of this name yet.
+    pub scope: Option<BudgetScope>,
+    pub amount: Option<MicroUsd>,
+    pub every: Option<Every>,
+    pub at_cap: Option<AtCap>,
+    pub thresholds: Option<Vec<u32>>,
+    pub by: Arc<str>,
+    /// What the face already found wrong while reading.
+    pub problems: Vec<Problem>,
 }
 
 /// An asset version to be.
@@ -215,6 +235,8 @@ pub struct SubmitJob {
     pub retry: Option<Arc<Retry>>,
     /// The driven family that it becomes a member of.
     pub family: Option<JobId>,
+    /// Its tags, as budgets know them.
+    pub tags: Vec<Label>,
     pub document: DocHash,
     pub meta: DocHash,
     pub problems: Vec<Problem>,
@@ -238,6 +260,8 @@ pub struct NewMember {
     /// Where in the list those are that must complete first.
     pub after: Vec<usize>,
     pub what: NewMemberKind,
+    /// Its own tags, as budgets know them.
+    pub tags: Vec<Label>,
     pub document: DocHash,
     pub meta: DocHash,
 }

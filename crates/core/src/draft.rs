@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::apply::apply;
+use crate::budget;
 use crate::event::Event;
 use crate::ids::{ClusterId, JobId, NodeId, WorkspaceId};
 use crate::meter::{self, Posting};
@@ -45,6 +46,12 @@ impl Draft {
     }
 
     fn touch(&mut self, event: &Event) {
+        // It may leave money to somebody whose jobs wait, or take it.
+        if budget::moves_money(&self.state, event) {
+            let waiting = self.state.clusters.values().filter(|cluster| !cluster.queue.is_empty());
+            self.touched.clusters.extend(waiting.map(|cluster| cluster.id));
+            self.touched.clusters.extend(self.state.waiting_for_room.iter());
+        }
         match event {
             Event::ServerStarted(_) | Event::ServerDraining(_) => {
                 self.touched.clusters.extend(self.state.clusters.keys());
@@ -61,11 +68,17 @@ impl Draft {
             | Event::ScheduleTriggered(_)
             | Event::ScheduleDeleted(_) => {}
             Event::QuotaRequested(_) | Event::QuotaAnswered(_) => {}
+            Event::BudgetRenewed(_) => self.touched.clusters.extend(self.state.waiting_for_room.iter()),
+            Event::MoneyLeased(e) => self.node(e.node),
             Event::QuotaSet(e) => {
                 let there = self.state.clusters.values().filter(|cluster| cluster.location == e.key.location);
                 self.touched.clusters.extend(there.map(|cluster| cluster.id));
             }
-            Event::LockPut(_) | Event::LockDeleted(_) | Event::AllowanceSet(_) => {
+            Event::BudgetPut(_)
+            | Event::BudgetDeleted(_)
+            | Event::LockPut(_)
+            | Event::LockDeleted(_)
+            | Event::AllowanceSet(_) => {
                 self.touched.clusters.extend(self.state.clusters.keys());
             }
             Event::WorkspaceCreated(e) => self.workspace(e.id),

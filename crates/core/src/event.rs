@@ -8,15 +8,16 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::allowance::{Allowance, AllowanceKey};
+use crate::budget::{AtCap, BudgetScope, Every, Label, Lease};
 use crate::cluster::{Cut, Scale, Shape};
 use crate::family::FamilyKind;
-use crate::ids::{ClusterId, DocHash, JobId, NodeId, ScheduleId, WorkspaceId};
+use crate::ids::{BudgetId, ClusterId, DocHash, JobId, NodeId, ScheduleId, WorkspaceId};
 use crate::job::{AttemptFacts, Cause, Exit, Need, Outcome, Phase, Retry, StopReason};
 use crate::lock::{LockLevel, LockScope};
 use crate::quota::QuotaKey;
 use crate::settings::Settings;
 use crate::state::GroupKey;
-use crate::units::{Capacity, Millis};
+use crate::units::{Capacity, MicroUsd, Millis};
 
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
@@ -152,6 +153,9 @@ events! {
         cause: Option<JobId>,
         deadline: Millis,
         reason: Arc<str>,
+        /// Its money, where a budget pays for it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lease: Option<Lease>,
     }
     "node.creating" v 1 NodeCreating { id: NodeId, deadline: Millis, }
     "node.preparing" v 1 NodePreparing { id: NodeId, deadline: Millis, }
@@ -189,6 +193,9 @@ events! {
         /// What must complete before it may start.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         after: Vec<JobId>,
+        /// Its tags, as budgets know them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tags: Vec<Label>,
         /// What names its work: a later step with the same may take its outputs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         work: Option<Arc<str>>,
@@ -213,6 +220,8 @@ events! {
         /// When its time is up; absent while it waits.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<Millis>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tags: Vec<Label>,
         document: DocHash,
         meta: DocHash,
     }
@@ -260,7 +269,14 @@ events! {
         reason: Option<Arc<str>>,
     }
     "attempt.finalizing" v 1 AttemptFinalizing { id: JobId, attempt: u32, report: u64, }
-    "attempt.stop_requested" v 1 AttemptStopRequested { id: JobId, attempt: u32, why: StopReason, deadline: Millis, }
+    "attempt.stop_requested" v 1 AttemptStopRequested {
+        id: JobId,
+        attempt: u32,
+        why: StopReason,
+        deadline: Millis,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<Arc<str>>,
+    }
     /// The job goes back to its place in the queue. `cause` says which of its tries that costs.
     "job.requeued" v 2 JobRequeued { id: JobId, attempt: u32, reason: Arc<str>, cause: Cause, }
     "job.cancel_requested" v 1 JobCancelRequested { id: JobId, reason: Arc<str>, }
@@ -319,6 +335,30 @@ events! {
     }
     "lock.put" v 1 LockPut { scope: LockScope, name: Arc<str>, level: LockLevel, notes: Arc<str>, by: Arc<str>, }
     "lock.deleted" v 1 LockDeleted { scope: LockScope, name: Arc<str>, }
+    /// How much may be spent. Of one that is there only the amount, what happens at it, and whom to tell change.
+    "budget.put" v 1 BudgetPut {
+        id: BudgetId,
+        name: Arc<str>,
+        scope: BudgetScope,
+        amount: MicroUsd,
+        every: Every,
+        at_cap: AtCap,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        thresholds: Vec<u32>,
+        by: Arc<str>,
+        /// When its period ends.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        period_ends: Option<Millis>,
+    }
+    /// There is new money.
+    "budget.renewed" v 1 BudgetRenewed {
+        id: BudgetId,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        period_ends: Option<Millis>,
+    }
+    "budget.deleted" v 1 BudgetDeleted { id: BudgetId, }
+    /// What a node costs up to then is reserved.
+    "money.leased" v 1 MoneyLeased { node: NodeId, lease: Lease, }
     /// A document's body was erased; its hash stays in the chain.
     "document.erased" v 1 DocumentErased { document: DocHash, }
 }

@@ -1,6 +1,7 @@
 //! Why a job waits, in the queue or for others: a view, computed on demand from a published state. Never empty for a queued job.
 
-use crate::cluster::Cluster;
+use crate::budget;
+use crate::cluster::{Cluster, Cut};
 use crate::ids::JobId;
 use crate::job::{JobState, Need};
 use crate::node::NodeState;
@@ -45,7 +46,15 @@ pub fn queue_reasons(state: &State, id: JobId) -> Vec<String> {
             format!("It needs {} nodes at once and {idle} of compute '{}' are free.", job.nodes, cluster.name)
         });
     }
-    reasons.extend(node_reasons(state, cluster, job.need));
+    if let Some(cut) = budget::bars(state, cluster, job, state.now) {
+        told(state, &cut, &mut reasons);
+    }
+    reasons.extend(
+        node_reasons(state, cluster, job.need)
+            .into_iter()
+            .filter(|r| !reasons.contains(r))
+            .collect::<Vec<_>>(),
+    );
     if reasons.is_empty() {
         reasons.push("It is about to be placed.".into());
     }
@@ -105,8 +114,8 @@ fn node_reasons(state: &State, cluster: &Cluster, need: Need) -> Vec<String> {
         ));
     }
     for cut in &cluster.cuts {
-        if !matches!(cut, crate::cluster::Cut::Maximum { .. }) {
-            reasons.push(cut.sentence());
+        if !matches!(cut, Cut::Maximum { .. }) {
+            told(state, cut, &mut reasons);
         }
     }
     if let Some(why) = &cluster.boot.last_reason
@@ -122,6 +131,14 @@ fn node_reasons(state: &State, cluster: &Cluster, need: Need) -> Vec<String> {
         reasons.push(cut.sentence());
     }
     reasons
+}
+
+/// A cut's sentence, and of a budget how it stands.
+fn told(state: &State, cut: &Cut, reasons: &mut Vec<String>) {
+    reasons.push(cut.sentence());
+    if let Cut::Budget { budget, .. } = cut {
+        reasons.extend(budget::figures_words(state, *budget));
+    }
 }
 
 fn jobs_are(count: usize) -> &'static str {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use imbl::OrdSet;
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Label;
 use crate::ids::{DocHash, JobId, WorkspaceId};
 use crate::job::{Cancel, Class, Failure, Outcome, Status};
 use crate::units::Millis;
@@ -22,6 +23,8 @@ pub struct Family {
     pub document: DocHash,
     /// The family that this one is part of.
     pub family: Option<JobId>,
+    /// Its tags as it was submitted with them, and those of the families around it.
+    pub tags: Vec<Label>,
     pub kind: FamilyKind,
     pub opened: Millis,
     pub timeout_ms: Option<u64>,

@@ -146,6 +146,7 @@ pub const fn cut_word(cut: &Cut) -> &'static str {
         Cut::Quota { .. } => "quota",
         Cut::Allowance { .. } => "allowance",
         Cut::Lock { .. } => "lock",
+        Cut::Budget { .. } => "budget",
         Cut::Draining => "draining",
     }
 }
@@ -323,6 +324,7 @@ fn provider_limit(cluster: &Cluster) -> Signal {
             | Cut::ProviderAtOnce { .. }
             | Cut::Quota { .. }
             | Cut::Lock { .. }
+            | Cut::Budget { .. }
             | Cut::Draining => true,
             Cut::Maximum { .. } | Cut::BootBackoff { .. } | Cut::Allowance { .. } => false,
         })
@@ -330,7 +332,8 @@ fn provider_limit(cluster: &Cluster) -> Signal {
         .collect();
     let verdict = if cuts.is_empty() { Verdict::Healthy } else { Verdict::Degraded };
     let says = if cuts.is_empty() {
-        "The provider gives what is asked for, and neither quota nor lock stands against it.".to_owned()
+        "The provider gives what is asked for, and neither quota, budget nor lock stands against it."
+            .to_owned()
     } else {
         cuts.join(" ")
     };

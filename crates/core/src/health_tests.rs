@@ -54,6 +54,7 @@ fn world(events: &[(u64, Event)]) -> State {
 fn requested(id: u64) -> Event {
     let reason: Arc<str> = "1 jobs wait".into();
     NodeRequested {
+        lease: None,
         id: NodeId(id),
         cluster: ClusterId(1),
         nominal: NOMINAL,
@@ -81,6 +82,7 @@ fn unusable_node(id: u64) -> Event {
 
 fn submitted(id: u64, priority: u8) -> Event {
     JobSubmitted {
+        tags: vec![],
         id: JobId(id),
         workspace: WorkspaceId(1),
         cluster: ClusterId(1),

@@ -32,6 +32,7 @@ dense_id!(
     NodeId
 );
 dense_id!(ScheduleId);
+dense_id!(BudgetId);
 dense_id!(
     /// Ascends with submission, so it is also the order of submission.
     JobId

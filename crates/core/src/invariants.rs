@@ -5,16 +5,19 @@
 
 mod books;
 mod governance;
+mod money;
 
 pub use books::Books;
 pub use governance::q1_usage_is_counted;
+pub use money::b1_leases_are_reserved;
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 use self::governance::Grants;
-use crate::apply::{family_timer, job_timer, node_timer, queue_key};
+use self::money::Granted;
+use crate::apply::{family_timer, job_timer, lease_timer, node_timer, queue_key};
 use crate::cluster::Cluster;
 use crate::event::Event;
 use crate::explain;
@@ -55,6 +58,7 @@ pub fn check_unplanned(state: &State) -> Vec<Violation> {
     n1_every_node_is_known(state, &mut out);
     n3_leases_end(state, &mut out);
     q1_usage_is_counted(state, &mut out);
+    b1_leases_are_reserved(state, &mut out);
     s1_schedules_are_whole(state, &mut out);
     l1_nothing_is_stuck(state, &mut out);
     l1_no_job_is_tried_for_ever(state, &mut out);
@@ -355,6 +359,7 @@ pub fn l1_nothing_is_stuck(state: &State, out: &mut Vec<Violation>) {
     let mut wanted = BTreeSet::new();
     for node in state.nodes.values() {
         wanted.extend(node_timer(state, node).map(|at| (at, Timer::Node(node.id))));
+        wanted.extend(lease_timer(node).map(|at| (at, Timer::Money(node.id))));
         if !matches!(node.state, NodeState::Ready) && node.state.deadline().is_none() {
             broken(out, "L1", format!("node {} is {} with no deadline", node.id, node.word()));
         }
@@ -374,6 +379,9 @@ pub fn l1_nothing_is_stuck(state: &State, out: &mut Vec<Violation>) {
     for schedule in state.schedules.values() {
         wanted.extend(schedule.timer().map(|at| (at, Timer::Schedule(schedule.id))));
     }
+    for budget in state.budgets.values() {
+        wanted.extend(budget.period_ends.map(|at| (at, Timer::Budget(budget.id))));
+    }
     wanted.extend(state.draining.map(|at| (at, Timer::Draining)));
     let kept: BTreeSet<_> = state.timers.iter().copied().collect();
     for missing in wanted.difference(&kept) {
@@ -390,6 +398,7 @@ pub struct History {
     submitted: BTreeSet<JobId>,
     ended: BTreeSet<JobId>,
     grants: Grants,
+    granted: Granted,
 }
 
 impl History {
@@ -439,6 +448,7 @@ impl History {
             _ => {}
         }
         self.grants.observe(event, after, &mut out);
+        self.granted.observe(event, after, &mut out);
         out
     }
 

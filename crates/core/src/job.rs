@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Label;
 use crate::event::RankEnded;
 use crate::ids::{AttemptId, ClusterId, DocHash, JobId, NodeId, WorkspaceId};
 use crate::limits;
@@ -28,6 +29,8 @@ pub struct Job {
     pub nodes: u32,
     /// The pipeline, sweep or other family that it is part of.
     pub family: Option<JobId>,
+    /// Its tags as it was submitted with them, and those of its families.
+    pub tags: Vec<Label>,
     pub timeout_ms: Option<u64>,
     /// What it asks for when an attempt does not succeed; without, the defaults.
     pub retry: Option<Arc<Retry>>,
@@ -66,7 +69,7 @@ impl Job {
             Cause::Preempted => asked.and_then(|retry| retry.preempted),
             Cause::Unprepared => Some(limits::ATTEMPTS_UNPREPARED_MAX - 1),
             Cause::ExitCode => Some(asked.map_or(0, |retry| retry.max)),
-            Cause::ServerStopped => None,
+            Cause::ServerStopped | Cause::Budget => None,
         }
     }
 
@@ -77,7 +80,7 @@ impl Job {
             Cause::Preempted => self.attempts_preempted,
             Cause::Unprepared => self.attempts_unprepared,
             Cause::ExitCode => self.attempts_failed,
-            Cause::ServerStopped => 0,
+            Cause::ServerStopped | Cause::Budget => 0,
         }
     }
 
@@ -109,11 +112,19 @@ pub enum Cause {
     ExitCode,
     /// The server was being stopped.
     ServerStopped,
+    /// A budget had nothing left for its node.
+    Budget,
 }
 
 impl Cause {
-    pub const ALL: [Self; 5] =
-        [Self::NodeLost, Self::Preempted, Self::Unprepared, Self::ExitCode, Self::ServerStopped];
+    pub const ALL: [Self; 6] = [
+        Self::NodeLost,
+        Self::Preempted,
+        Self::Unprepared,
+        Self::ExitCode,
+        Self::ServerStopped,
+        Self::Budget,
+    ];
 }
 
 /// How often a job is tried again, by cause, as its submitter wants it.
@@ -256,6 +267,8 @@ pub enum Phase {
 pub struct Stop {
     pub why: StopReason,
     pub deadline: Millis,
+    /// In words, where there is more to say.
+    pub reason: Option<Arc<str>>,
 }
 
 impl Stop {
@@ -275,6 +288,8 @@ pub enum StopReason {
     Rank,
     /// Its node is taken back: it may save what it has, and goes back to its place in the queue.
     Preempt,
+    /// A budget has nothing left for its node: the job goes back to its place in the queue.
+    Budget,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,6 +9,7 @@
 
 pub mod allowance;
 pub mod apply;
+pub mod budget;
 pub mod catalogue;
 pub mod cluster;
 pub mod command;
@@ -44,7 +45,7 @@ mod whatif;
 pub use command::Command;
 pub use draft::Draft;
 pub use event::Event;
-pub use ids::{AttemptId, ClusterId, DocHash, JobId, NodeId, ScheduleId, WorkspaceId};
+pub use ids::{AttemptId, BudgetId, ClusterId, DocHash, JobId, NodeId, ScheduleId, WorkspaceId};
 pub use problem::{Code, Problem, Refusal};
 pub use state::State;
 pub use units::{Capacity, MicroUsd, Millis};

@@ -38,6 +38,20 @@ pub const ALLOWANCES_MAX: usize = 10_000;
 /// Beside the grace of the processes and as much again for storing what they leave, a node that is taken back has this
 /// long for the word to come back.
 pub const PREEMPT_MARGIN_MS: u64 = 5_000;
+pub const BUDGETS_MAX: usize = 1_000;
+pub const BUDGET_NAME_CHARS_MAX: usize = 90;
+pub const BUDGET_THRESHOLDS_MAX: usize = 10;
+/// A billion dollars: more is surely a mistake of unit.
+pub const BUDGET_MICRO_USD_MAX: u64 = 1_000_000_000 * 1_000_000;
+/// Periods of a budget whose figures are kept.
+pub const BUDGET_PERIODS_KEPT: usize = 13;
+/// How long a node may go on under a money lease before it is renewed: where there is plenty, where there is not, and at
+/// the last.
+pub const LEASE_TERM_LONG_MS: u64 = 600_000;
+pub const LEASE_TERM_SHORT_MS: u64 = 60_000;
+pub const LEASE_TERM_LEAST_MS: u64 = 10_000;
+/// A node that never hears of the server ends itself within this (the agent's limit, and a margin).
+pub const BOOT_BOUND_MS: u64 = 150_000;
 /// Lost attempts after which a job is failed instead of tried again.
 pub const ATTEMPTS_LOST_MAX: u32 = 10;
 /// What a job may ask for in `resources.properties.neap.retry`: tries for each cause, and exit codes.

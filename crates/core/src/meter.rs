@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Label;
 use crate::event::Event;
 use crate::ids::{AttemptId, ClusterId, JobId, NodeId};
 use crate::job::{Cause as Again, Job, Need, Phase, Status};
@@ -85,11 +86,16 @@ impl Cause {
 pub struct Payer {
     pub job: JobId,
     pub owner: Arc<str>,
+    /// What its job is part of, the innermost first, and the tags it was submitted with: budgets ask.
+    pub families: Vec<JobId>,
+    pub tags: Vec<Label>,
 }
 
 impl Payer {
-    pub fn of(job: &Job) -> Self {
-        Self { job: job.id, owner: job.owner.clone() }
+    pub fn of(state: &State, job: &Job) -> Self {
+        let around = |id: &JobId| state.families.get(id).and_then(|family| family.family);
+        let families = std::iter::successors(job.family, around).collect();
+        Self { job: job.id, owner: job.owner.clone(), families, tags: job.tags.clone() }
     }
 }
 
@@ -194,6 +200,7 @@ pub fn ends_slice_of(before: &State, event: &Event) -> Vec<NodeId> {
 
 /// What a node has cost from the first to `at`.
 pub fn bill(node: &Node, at: Millis) -> u64 {
+    let at = node.costs_until.map_or(at, |until| at.min(until));
     u64::try_from(node.shape.price.over(at.since(node.requested))).unwrap_or(u64::MAX)
 }
 
@@ -250,7 +257,7 @@ fn shared(state: &State, node: &Node, whole: &Segment, out: &mut Vec<Posting>) {
             (_, Some(Phase::Assigned)) => Cause::Staging,
             _ => Cause::Run,
         };
-        let payer = job.map(|job| Payer::of(job));
+        let payer = job.map(|job| Payer::of(state, job));
         out.push(Posting::Segment(Segment {
             cost: MicroUsd(cost),
             cause,

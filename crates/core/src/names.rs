@@ -115,6 +115,19 @@ pub fn check_lock_name(name: &str) -> Option<Problem> {
     Some(Problem::new(Code::InvalidResourceName, message).at("name"))
 }
 
+pub fn check_budget_name(name: &str) -> Option<Problem> {
+    let length = name.chars().count();
+    let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    if (1..=limits::BUDGET_NAME_CHARS_MAX).contains(&length) && plain {
+        return None;
+    }
+    let message = format!(
+        "The budget name '{name}' is not valid: 1 to {} letters, digits, '-', '_' and '.'.",
+        limits::BUDGET_NAME_CHARS_MAX
+    );
+    Some(Problem::new(Code::InvalidResourceName, message).at("name"))
+}
+
 /// `West US` and `westus` are one place.
 pub fn canonical_location(text: &str) -> String {
     text.chars().filter(|c| !c.is_whitespace()).flat_map(char::to_lowercase).collect()

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Lease;
 use crate::cluster::Shape;
 use crate::ids::{AttemptId, ClusterId, NodeId};
 use crate::meter::Payer;
@@ -27,6 +28,10 @@ pub struct Node {
     pub requested: Millis,
     /// Up to when its cost is on the books.
     pub metered: Millis,
+    /// Its money, where a budget pays for it.
+    pub lease: Option<Lease>,
+    /// It ended itself at this moment at the latest, while the server was away: it costs no more from there on.
+    pub costs_until: Option<Millis>,
     /// Who waited for it.
     pub caused_by: Option<Payer>,
     /// Who used it last.

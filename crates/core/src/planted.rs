@@ -65,6 +65,12 @@ bugs! {
     LockIgnored "lock-ignored";
     /// What rounding leaves is on nobody's bill.
     CostRounded "cost-rounded";
+    /// A money lease is renewed although the budget has nothing left.
+    BudgetIgnoredAtRenewal "budget-ignored-at-renewal";
+    /// A job is put on a node without asking who pays.
+    BudgetNotAsked "budget-not-asked";
+    /// What was spent before a period's end is charged to the next.
+    PeriodNotSplit "period-not-split";
 }
 
 #[cfg(feature = "planted-bugs")]

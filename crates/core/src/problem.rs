@@ -61,6 +61,8 @@ codes! {
     ClusterMinNodesExceedCoreQuota = 409,
     /// The job asks for more nodes at once than the quota ever allows.
     JobNodeCountExceedsCoreQuota = 409,
+    /// The job's own budget is less than its nodes cost at the least.
+    BudgetTooSmall = 409,
     JobNotFinal = 409,
     JobAlreadyFinal = 409,
     LimitReached = 409,

@@ -6,9 +6,10 @@ use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
 
 use crate::allowance::{Allowance, AllowanceKey};
+use crate::budget::Budget;
 use crate::cluster::Cluster;
 use crate::family::{Family, Wait};
-use crate::ids::{ClusterId, DocHash, JobId, NameFingerprint, NodeId, ScheduleId, WorkspaceId};
+use crate::ids::{BudgetId, ClusterId, DocHash, JobId, NameFingerprint, NodeId, ScheduleId, WorkspaceId};
 use crate::job::Job;
 use crate::lock::{Lock, LockScope};
 use crate::node::Node;
@@ -18,7 +19,7 @@ use crate::settings::Settings;
 use crate::units::{Capacity, Millis};
 
 /// Raised when the shape of [`State`] changes: older snapshots are then passed over and the log replayed.
-pub const STATE_VERSION: u32 = 7;
+pub const STATE_VERSION: u32 = 8;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
@@ -60,6 +61,7 @@ pub struct State {
     pub allowances: OrdMap<AllowanceKey, Allowance>,
     /// By what is locked, and the lower-case name.
     pub locks: OrdMap<(LockScope, Arc<str>), Arc<Lock>>,
+    pub budgets: OrdMap<BudgetId, Arc<Budget>>,
     /// Everything with a deadline, in the order it comes due.
     pub timers: OrdSet<(Millis, Timer)>,
     /// Clusters whose target was cut by the provider's limits: dirty again when a node goes.
@@ -81,6 +83,7 @@ pub struct NextIds {
     pub job: JobId,
     pub schedule: ScheduleId,
     pub quota_request: u64,
+    pub budget: BudgetId,
 }
 
 impl Default for NextIds {
@@ -92,6 +95,7 @@ impl Default for NextIds {
             job: JobId(1),
             schedule: ScheduleId(1),
             quota_request: 1,
+            budget: BudgetId(1),
         }
     }
 }
@@ -107,6 +111,10 @@ pub enum Timer {
     /// When a schedule fires next.
     Schedule(ScheduleId),
     Draining,
+    /// When a node's money lease is to be renewed.
+    Money(NodeId),
+    /// When a budget's period ends.
+    Budget(BudgetId),
 }
 
 impl Timer {
@@ -174,6 +182,11 @@ impl State {
 
     pub fn clusters_of(&self, workspace: WorkspaceId) -> impl Iterator<Item = &Arc<Cluster>> {
         self.clusters.values().filter(move |c| c.workspace == workspace)
+    }
+
+    /// A budget by name, without regard to case.
+    pub fn budget(&self, name: &str) -> Option<&Arc<Budget>> {
+        self.budgets.values().find(|budget| budget.name.eq_ignore_ascii_case(name))
     }
 
     /// A workspace's schedule by name, without regard to case.

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::allowance::Gate;
+use crate::budget;
 use crate::cluster::{Cluster, Cut};
 use crate::ids::JobId;
 use crate::job::{Job, JobState, Need};
@@ -39,6 +40,7 @@ pub enum Kind {
     QueueOrder,
     Maximum,
     Quota,
+    Budget,
     Provider,
     BootBackoff,
 }
@@ -185,6 +187,7 @@ impl Way {
         loop {
             let ahead = Ahead::of(state, cluster, job, &lifted);
             let mut blocked = general(state, ahead.allowance.as_ref());
+            blocked.extend(payers_money(state, cluster, job, now));
             if ahead.nodes + cluster.unheard > cluster.scale.max {
                 blocked.push(maximum(cluster, ahead.nodes));
             }
@@ -200,6 +203,7 @@ impl Way {
     /// Before everybody.
     fn as_first(state: &State, cluster: &Cluster, job: &Job, now: Millis) -> Self {
         let mut blocked = general(state, Gate::new(state).holds(cluster, job).as_ref());
+        blocked.extend(payers_money(state, cluster, job, now));
         if fits(state, cluster, job) {
             return Self { blocked };
         }
@@ -236,6 +240,12 @@ fn general(state: &State, allowance: Option<&Cut>) -> Vec<Constraint> {
     blocked
 }
 
+/// Whoever pays for the job alone has not the money.
+fn payers_money(state: &State, cluster: &Cluster, job: &Job, now: Millis) -> Option<Constraint> {
+    let cut = budget::bars(state, cluster, job, now)?;
+    Some(Constraint { kind: Kind::Budget, sentence: cut.sentence() })
+}
+
 /// What keeps a cluster from having this many nodes.
 fn growth(
     state: &State,
@@ -269,6 +279,9 @@ fn growth(
             in_use + needed
         );
         blocked.push(Constraint { kind: Kind::Quota, sentence });
+    }
+    if let Some(cut) = budget::nodes_cut(state, cluster, missing, now) {
+        blocked.push(Constraint { kind: Kind::Budget, sentence: cut.sentence() });
     }
     if let Some(sentence) = provider(state, cluster.shape.nominal, missing, job) {
         blocked.push(Constraint { kind: Kind::Provider, sentence });

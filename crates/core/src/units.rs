@@ -93,3 +93,12 @@ impl MicroUsd {
         self.0 as u128 * span_ms as u128 / 3_600_000
     }
 }
+
+impl fmt::Display for MicroUsd {
+    /// `$12.50`, `$0.004211`: cents at least, and as much below as there is.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (dollars, rest) = (self.0 / 1_000_000, format!("{:06}", self.0 % 1_000_000));
+        let tail = rest[2..].trim_end_matches('0');
+        write!(f, "${dollars}.{}{tail}", &rest[..2])
+    }
+}

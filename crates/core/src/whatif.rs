@@ -60,6 +60,7 @@ fn lift(state: &mut State, id: JobId, cluster: ClusterId, lifted: &BTreeSet<Kind
                 enqueue(state, id);
             }
             Kind::Quota => state.quotas.clear(),
+            Kind::Budget => state.budgets.clear(),
             Kind::Provider => {
                 state.settings.provider.nodes_max = u32::MAX;
                 state.settings.provider.strict = false;

@@ -4,8 +4,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use neap_core::budget::{BudgetScope, Every, tag_label};
 use neap_core::command::{
-    AttemptNews, NewMember, NewMemberKind, PutCluster, PutLock, PutWorkspace, Report, SubmitFamily, SubmitJob,
+    AttemptNews, NewMember, NewMemberKind, PutBudget, PutCluster, PutLock, PutWorkspace, Report,
+    SubmitFamily, SubmitJob,
 };
 use neap_core::decide::decide;
 use neap_core::event::{JobEnded, ServerStarted};
@@ -17,9 +19,11 @@ use neap_core::node::NodeState;
 use neap_core::plan::{Dirty, plan, plan_into};
 use neap_core::quota::{Holder, Pool, QuotaKey};
 use neap_core::settings::Settings;
+use neap_core::state::GroupKey;
 use neap_core::unblock::{self, Kind};
 use neap_core::{
-    AttemptId, Capacity, ClusterId, Command, DocHash, Draft, JobId, Millis, NodeId, State, WorkspaceId,
+    AttemptId, Capacity, ClusterId, Command, DocHash, Draft, JobId, MicroUsd, Millis, NodeId, State,
+    WorkspaceId,
 };
 use proptest::prelude::*;
 
@@ -90,6 +94,15 @@ enum Step {
     Lock {
         on: bool,
     },
+    PutBudget {
+        which: u8,
+        scope: u8,
+        amount: u64,
+        day: bool,
+    },
+    DeleteBudget {
+        which: u8,
+    },
     Drain,
     Restart,
     Wait {
@@ -113,6 +126,9 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (any::<u8>(), 1..4u8, any::<u8>()).prop_map(|(job, attempt, node)| Step::StaleNews { job, attempt, node }),
         2 => any::<u8>().prop_map(|node| Step::Evict { node }),
         1 => (any::<u8>(), 0..3u8).prop_map(|(node, how)| Step::Cordon { node, how }),
+        3 => (0..4u8, 0..6u8, 1..120_000u64, any::<bool>())
+            .prop_map(|(which, scope, amount, day)| Step::PutBudget { which, scope, amount, day }),
+        1 => (0..4u8).prop_map(|which| Step::DeleteBudget { which }),
         1 => Just(Step::Drain),
         1 => Just(Step::Restart),
         1 => (0..24u8).prop_map(|luck| if luck == 0 { Step::DeleteWorkspace } else { Step::Restart }),
@@ -153,7 +169,8 @@ impl World {
             state: State::default(),
             dirty: Dirty::default(),
             history: History::default(),
-            now: Millis(1_000_000),
+            // So that days end in the middle of things.
+            now: Millis(86_000_000),
             jobs: 0,
         };
         world.command(Command::Start { release: "test".into(), settings: settings() });
@@ -267,6 +284,8 @@ impl World {
                     priority,
                     need,
                     timeout_ms,
+                    owner: if timeout { "me".into() } else { "you".into() },
+                    tags: if share { vec![tag_label("team", "red")] } else { vec![] },
                     ..job(&name, cluster)
                 }));
             }
@@ -350,6 +369,36 @@ impl World {
                     false => Command::DeleteLock { scope, name },
                 });
             }
+            Step::PutBudget { which, scope, amount, day } => {
+                let scope = match scope {
+                    0 => BudgetScope::Group(GroupKey::new("s", "g")),
+                    1 => BudgetScope::Workspace(WorkspaceId(1)),
+                    2 => BudgetScope::Cluster(ClusterId(u64::from(which) + 1)),
+                    3 => BudgetScope::User("me".into()),
+                    4 => BudgetScope::Tag { name: "team".into(), value: "red".into() },
+                    _ => BudgetScope::Job {
+                        workspace: WorkspaceId(1),
+                        name: format!("job-{}", which + 1).into(),
+                    },
+                };
+                let name: Arc<str> = format!("budget-{which}").into();
+                let fresh = self.state.budget(&name).is_none();
+                self.command(Command::PutBudget(PutBudget {
+                    name,
+                    scope: Some(scope).filter(|_| fresh),
+                    amount: Some(MicroUsd(amount)),
+                    every: Some(if day { Every::Day } else { Every::Total }).filter(|_| fresh),
+                    at_cap: None,
+                    thresholds: None,
+                    by: "me".into(),
+                    problems: vec![],
+                }));
+            }
+            Step::DeleteBudget { which } => {
+                if let Some(budget) = self.state.budget(&format!("budget-{which}")).map(|budget| budget.id) {
+                    self.command(Command::DeleteBudget { budget });
+                }
+            }
             Step::Drain => self.command(Command::Drain { deadline: self.now.plus(10_000) }),
             Step::Restart => {
                 self.dirty = Dirty::all(&self.state);
@@ -361,6 +410,9 @@ impl World {
 
     /// A kind world: nodes come up, attempts end well, removals are confirmed, time passes.
     fn be_kind(&mut self) {
+        for which in 0..4 {
+            self.take(Step::DeleteBudget { which });
+        }
         self.command(Command::Start { release: "test".into(), settings: settings() });
         for _ in 0..400 {
             let nodes: Vec<_> = self.state.nodes.values().cloned().collect();
@@ -414,6 +466,7 @@ fn job(name: &str, cluster: u8) -> SubmitJob {
         need: Need::Whole,
         nodes: 1,
         family: None,
+        tags: vec![],
         timeout_ms: None,
         retry: Some(retry()),
         document: DOCUMENT,
@@ -435,6 +488,7 @@ fn family(name: &str, steps: u8, shape: u64, go_on: bool, timeout: bool) -> Subm
         _ => FamilyKind::Steps { go_on },
     };
     let member = |name: String, family: usize, after: Vec<usize>, what: NewMemberKind| NewMember {
+        tags: vec![],
         name: name.into(),
         family,
         after,

@@ -72,6 +72,7 @@ impl Work {
                 cluster: ClusterId(1),
                 nominal: NODE,
                 shape: None,
+                lease: None,
                 cause: None,
                 deadline: Millis(u64::MAX >> 1),
                 reason: "work waits".into(),
@@ -82,6 +83,7 @@ impl Work {
                 3 => {
                     self.job += 1;
                     JobSubmitted {
+                        tags: vec![],
                         id: JobId(self.job),
                         workspace: WorkspaceId(1),
                         cluster: ClusterId(1),

@@ -80,6 +80,10 @@ pub(crate) fn named_by(event: &Event) -> [Option<DocHash>; 2] {
         | Event::AllowanceSet(_)
         | Event::LockPut(_)
         | Event::LockDeleted(_)
+        | Event::BudgetPut(_)
+        | Event::BudgetRenewed(_)
+        | Event::BudgetDeleted(_)
+        | Event::MoneyLeased(_)
         | Event::JobDeleted(_) => [None, None],
     }
 }

@@ -73,6 +73,10 @@ pub(crate) fn project(tables: &Connection, seq: u64, at: Millis, event: &Event) 
         | Event::AllowanceSet(_)
         | Event::LockPut(_)
         | Event::LockDeleted(_)
+        | Event::BudgetPut(_)
+        | Event::BudgetRenewed(_)
+        | Event::BudgetDeleted(_)
+        | Event::MoneyLeased(_)
         | Event::RankReported(_)
         | Event::AttemptStopRequested(_) => Ok(()),
         // Its rows stay as history under an id that is never used again.

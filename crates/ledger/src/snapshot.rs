@@ -259,6 +259,7 @@ mod tests {
         apply::apply(&mut state, Millis(1), &Event::from(started));
         for id in 1..=50 {
             let job = JobSubmitted {
+                tags: vec![],
                 id: JobId(id),
                 workspace: WorkspaceId(1),
                 cluster: ClusterId(1),

@@ -99,8 +99,10 @@ pub struct MetricsRule {
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AlertRules {
-    /// Notices are posted here; absent: nobody is told. It may hold a secret, so it is never shown.
+    /// Notices are posted here. It may hold a secret, so it is never shown.
     pub webhook: Option<String>,
+    /// A program and its arguments; each notice is text on its standard input.
+    pub command: Vec<String>,
     /// The oldest job has waited this long. Also what `health` goes by.
     pub queue_delay_seconds: u64,
     /// There have been more nodes than the minimum for this long.
@@ -123,6 +125,7 @@ impl Default for AlertRules {
     fn default() -> Self {
         Self {
             webhook: None,
+            command: Vec::new(),
             queue_delay_seconds: 600,
             above_min_seconds: 24 * 3600,
             provisioning_failures: 3,
@@ -310,6 +313,9 @@ impl Config {
         let is_url = |url: &String| url.starts_with("http://") || url.starts_with("https://");
         if self.alerts.webhook.as_ref().is_some_and(|url| !is_url(url)) {
             problems.push("alerts.webhook must be an http:// or https:// address");
+        }
+        if self.alerts.command.first().is_some_and(String::is_empty) {
+            problems.push("alerts.command begins with the path of a program");
         }
         if self.environments.map.values().any(|mapped| mapped.conda.is_some() && mapped.pip.is_some()) {
             problems.push("an entry of environments.map has conda or pip, not both");

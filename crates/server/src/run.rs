@@ -251,20 +251,19 @@ impl Server<'_> {
         })
     }
 
-    /// Starts what looks on: invariants always, alerts and traces where they are asked for.
+    /// Starts what looks on: invariants and thresholds of budgets always, other alerts and traces where they are asked for.
     fn watch(&self, handle: &Handle, bundle: &Path, url: &str) -> Result<Option<Exporter>, ServerError> {
         tokio::spawn(watching::invariants(handle.clone()));
-        if let Some(webhook) = &self.config.alerts.webhook {
-            let webhook = Webhook {
-                url: webhook.clone(),
-                rules: self.config.alerts.rules(),
-                client: outgoing::client(bundle)?,
-                handle: handle.clone(),
-                file: self.folder.alerts(),
-                server_url: url.to_owned(),
-            };
-            tokio::spawn(webhook.run());
-        }
+        let webhook = Webhook {
+            url: self.config.alerts.webhook.clone(),
+            command: self.config.alerts.command.clone(),
+            rules: self.config.alerts.rules(),
+            client: outgoing::client(bundle)?,
+            handle: handle.clone(),
+            file: self.folder.alerts(),
+            server_url: url.to_owned(),
+        };
+        tokio::spawn(webhook.run());
         let Some(collector) = Collector::from_environment(|name| std::env::var(name).ok()) else {
             return Ok(None);
         };

@@ -1,4 +1,4 @@
-//! Alerts to a webhook. It reads the published state and the events since it last looked, gives them to the machine
+//! Alerts to a webhook, to a program, and to the log. It reads the published state and the events since it last looked, gives them to the machine
 //! in `neap_control::alerts`, writes what the machine remembers to its file, and delivers what is owed, oldest first.
 //!
 //! It decides nothing and holds nobody up: a receiver that is away is tried again, less and less often.
@@ -7,15 +7,17 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use neap_control::alerts::{Alerts, ClusterReading, Notice, NoticeStatus, Reading, Rules};
+use neap_control::alerts::{Alerts, BudgetReading, ClusterReading, Notice, NoticeStatus, Reading, Rules};
 use neap_control::instruments::Counter;
 use neap_control::{Handle, clock};
+use neap_core::budget;
 use neap_core::documents::ClusterDocument;
 use neap_core::health::Figures;
 use neap_core::job::Outcome;
 use neap_core::{ClusterId, DocHash, Event, Millis, State};
 use neap_ledger::Reader;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 
 use crate::outgoing;
 
@@ -23,13 +25,17 @@ use crate::outgoing;
 const LOOK: Duration = Duration::from_secs(1);
 /// Events read at once.
 const EVENTS: u32 = 1_000;
+/// How long the program of `alerts.command` may take.
+const COMMAND_MAX: Duration = Duration::from_secs(30);
 const BACKOFF_MS_MIN: u64 = 1_000;
 const BACKOFF_MS_MAX: u64 = 300_000;
 
 /// What it is made of.
 #[derive(Debug)]
 pub struct Webhook {
-    pub url: String,
+    pub url: Option<String>,
+    /// A program that is given each notice as text on its standard input, with its arguments: a mailer, say.
+    pub command: Vec<String>,
     pub rules: Rules,
     pub client: reqwest::Client,
     pub handle: Handle,
@@ -45,18 +51,31 @@ struct Running {
     owners: BTreeMap<DocHash, Option<String>>,
     failures: u32,
     next_try: Millis,
+    /// Of the notice that is being delivered: the receiver of the webhook has it.
+    posted: Option<u64>,
 }
 
 impl Webhook {
     pub async fn run(self) {
         let alerts = self.remembered();
-        let mut running =
-            Running { webhook: self, alerts, owners: BTreeMap::new(), failures: 0, next_try: Millis(0) };
+        let mut running = Running {
+            webhook: self,
+            alerts,
+            owners: BTreeMap::new(),
+            failures: 0,
+            next_try: Millis(0),
+            posted: None,
+        };
         loop {
             running.look().await;
             running.deliver().await;
             tokio::time::sleep(LOOK).await;
         }
+    }
+
+    /// Without anybody to tell, thresholds of budgets still come into the log.
+    fn tells_somebody(&self) -> bool {
+        self.url.is_some() || !self.command.is_empty()
     }
 
     /// From the file. A first start begins with what happens from now on.
@@ -97,7 +116,11 @@ fn ended_after(reader: &Reader, after: u64) -> Result<(Vec<EndedJob>, u64), neap
 impl Running {
     async fn look(&mut self) {
         let state = self.webhook.handle.state();
-        self.read_events(&state).await;
+        if self.webhook.tells_somebody() {
+            self.read_events(&state).await;
+        } else if state.budgets.is_empty() && self.alerts.firing().next().is_none() {
+            return;
+        }
         let reading = self.read(&state);
         let dropped_before = self.alerts.dropped;
         let changed = self.alerts.evaluate(self.webhook.rules, &reading);
@@ -151,13 +174,24 @@ impl Running {
             figures: Figures::of(state, cluster, now),
             last_boot_reason: cluster.boot.last_reason.as_ref().map(ToString::to_string),
         });
-        let clusters: Vec<_> = clusters.collect();
+        let clusters: Vec<_> = clusters.filter(|_| self.webhook.tells_somebody()).collect();
+        let spent = budget::spent_so_far(state, now);
+        let budgets = state.budgets.values().map(|budget| BudgetReading {
+            id: budget.id,
+            name: budget.name.to_string(),
+            on: budget.scope.words(state),
+            amount: budget.amount,
+            spent: spent.get(&budget.id).copied().unwrap_or_default(),
+            thresholds: budget.thresholds.clone(),
+        });
+        let budgets = budgets.collect();
         // What no cluster refers to any more is forgotten.
         self.owners = owners;
         let violations = self.webhook.handle.metrics().invariant_violations.all();
         Reading {
             now,
             clusters,
+            budgets,
             ledger_closed: self.webhook.handle.ledger_closed(),
             violations: violations.iter().map(|(_, gauge)| gauge.get()).sum(),
         }
@@ -186,7 +220,7 @@ impl Running {
             if clock::steady() < self.next_try {
                 return;
             }
-            let sent = self.post(&notice).await;
+            let sent = self.tell(&notice).await;
             let metrics = self.webhook.handle.metrics();
             match sent {
                 Ok(()) => {
@@ -208,9 +242,29 @@ impl Running {
         }
     }
 
-    async fn post(&self, notice: &Notice) -> Result<(), String> {
+    /// To everybody who is to know. Whoever has it already is not told again when another could not be.
+    async fn tell(&mut self, notice: &Notice) -> Result<(), String> {
+        if let Some(url) = self.webhook.url.clone()
+            && self.posted != Some(notice.number)
+        {
+            self.post(&url, notice).await?;
+            self.posted = Some(notice.number);
+        }
+        if !self.webhook.command.is_empty() {
+            run(&self.webhook.command, &plain(notice, &self.webhook.server_url)).await?;
+        }
+        let label = |name: &str| notice.labels.get(name).cloned().unwrap_or_default();
+        let summary = notice.annotations.get("summary").cloned().unwrap_or_default();
+        match notice.status {
+            NoticeStatus::Firing => tracing::warn!(alert = label("alertname"), summary, "an alert fires"),
+            NoticeStatus::Resolved => tracing::info!(alert = label("alertname"), summary, "an alert is over"),
+        }
+        Ok(())
+    }
+
+    async fn post(&self, url: &str, notice: &Notice) -> Result<(), String> {
         let body = body(notice, &self.webhook.server_url);
-        let request = self.webhook.client.post(&self.webhook.url).json(&body);
+        let request = self.webhook.client.post(url).json(&body);
         let status = request.send().await.map_err(outgoing::why)?.status();
         if status.is_success() { Ok(()) } else { Err(format!("the receiver answered {status}")) }
     }
@@ -223,6 +277,47 @@ impl Running {
         if let Err(error) = written {
             tracing::warn!(%error, "what was told of alerts cannot be kept; it may be told again after a restart");
         }
+    }
+}
+
+/// What a person reads: a subject and what there is to say.
+fn plain(notice: &Notice, server_url: &str) -> String {
+    let label = |name: &str| notice.labels.get(name).cloned().unwrap_or_default();
+    let status = match notice.status {
+        NoticeStatus::Firing => "firing",
+        NoticeStatus::Resolved => "resolved",
+    };
+    let mut text = format!("Subject: [{status}] {}\n\n", label("alertname"));
+    text.push_str(notice.annotations.get("summary").map_or("", String::as_str));
+    text.push_str("\n\n");
+    for (name, value) in &notice.labels {
+        text.push_str(&format!("{name}: {value}\n"));
+    }
+    text.push_str(&format!("since: {}\nserver: {server_url}\n", notice.starts_at.rfc3339()));
+    text
+}
+
+/// Runs a program with a text on its standard input. What it prints goes nowhere.
+async fn run(command: &[String], text: &str) -> Result<(), String> {
+    let Some((program, arguments)) = command.split_first() else { return Ok(()) };
+    let ran = async {
+        let mut child = tokio::process::Command::new(program)
+            .args(arguments)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .kill_on_drop(true)
+            .spawn()?;
+        if let Some(mut input) = child.stdin.take() {
+            input.write_all(text.as_bytes()).await?;
+        }
+        child.wait().await
+    };
+    match tokio::time::timeout(COMMAND_MAX, ran).await {
+        Ok(Ok(status)) if status.success() => Ok(()),
+        Ok(Ok(status)) => Err(format!("alerts.command ended with {status}")),
+        Ok(Err(error)) => Err(format!("alerts.command could not be run: {error}")),
+        Err(_) => Err(format!("alerts.command took longer than {} s", COMMAND_MAX.as_secs())),
     }
 }
 

@@ -108,7 +108,7 @@ impl Users {
 }
 
 fn member(name: Arc<str>, family: usize, after: Vec<usize>, what: NewMemberKind) -> NewMember {
-    NewMember { name, family, after, what, document: DOCUMENT, meta: DOCUMENT }
+    NewMember { name, family, after, what, tags: vec![], document: DOCUMENT, meta: DOCUMENT }
 }
 
 impl World {
@@ -151,6 +151,7 @@ impl World {
             need: wish.need,
             nodes,
             family: Some(family),
+            tags: vec![],
             timeout_ms: wish.timeout_ms,
             retry: wish.retry(),
             document: DOCUMENT,

@@ -1,10 +1,13 @@
-//! Limits and locks that people set, lower and take away in the middle of everything; all are gone once faults stop.
+//! Limits, locks and budgets that people set, lower and take away in the middle of everything; all are gone once faults stop.
 
-use neap_core::Command;
-use neap_core::command::PutLock;
+use std::sync::Arc;
+
+use neap_core::budget::{AtCap, BudgetScope, Every};
+use neap_core::command::{PutBudget, PutLock};
 use neap_core::lock::{LockLevel, LockScope};
 use neap_core::quota::{Holder, Pool, QuotaKey};
 use neap_core::state::GroupKey;
+use neap_core::{ClusterId, Command, MicroUsd};
 
 use crate::users::{CLUSTERS, GROUP, Request, SUBSCRIPTION, WORKSPACE};
 use crate::world::World;
@@ -68,6 +71,45 @@ impl World {
         self.ask(command, Request::Cluster);
     }
 
+    /// Now and then somebody sets a budget, raises or lowers it, or takes it away.
+    pub fn budget(&mut self) {
+        let Some(state) = self.server.as_ref().map(|server| server.machine.state().clone()) else { return };
+        let Some(dice) = self.users.purse.as_mut() else { return };
+        if !dice.once_in(6) {
+            return;
+        }
+        let name: Arc<str> = format!("budget-{}", dice.below(3)).into();
+        let existing = state.budget(&name);
+        if let Some(budget) = existing
+            && dice.once_in(4)
+        {
+            let budget = budget.id;
+            return self.ask(Command::DeleteBudget { budget }, Request::Cluster);
+        }
+        let cluster = ClusterId(dice.between(1, 2));
+        let job = format!("job-{}", dice.between(1, 8)).into();
+        let scope = match dice.below(5) {
+            0 => BudgetScope::Group(GroupKey::new(SUBSCRIPTION, GROUP)),
+            1 => BudgetScope::Workspace(WORKSPACE),
+            2 => BudgetScope::Cluster(cluster),
+            3 => BudgetScope::User("user".into()),
+            _ => BudgetScope::Job { workspace: WORKSPACE, name: job },
+        };
+        let every = if dice.once_in(3) { Every::Total } else { Every::Day };
+        let put = PutBudget {
+            name,
+            scope: existing.is_none().then_some(scope),
+            // Of the default size, a few nodes for a few minutes.
+            amount: Some(MicroUsd(1 + dice.below(10) * 6_000)),
+            every: existing.is_none().then_some(every),
+            at_cap: Some(AtCap::ALL[dice.below(2) as usize]),
+            thresholds: None,
+            by: "user".into(),
+            problems: Vec::new(),
+        };
+        self.ask(Command::PutBudget(put), Request::Cluster);
+    }
+
     /// What would keep the world from coming to rest is taken away.
     pub fn lift_limits(&mut self) {
         let Some(state) = self.server.as_ref().map(|server| server.machine.state().clone()) else { return };
@@ -77,6 +119,9 @@ impl World {
         }
         for node in state.nodes.values().filter(|node| node.cordon.is_some() && node.is_live()) {
             self.ask(Command::Uncordon { node: node.id }, Request::Cluster);
+        }
+        for budget in state.budgets.keys() {
+            self.ask(Command::DeleteBudget { budget: *budget }, Request::Cluster);
         }
         for lock in state.locks.values() {
             let command = Command::DeleteLock { scope: lock.scope.clone(), name: lock.name.clone() };

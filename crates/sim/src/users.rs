@@ -32,6 +32,8 @@ pub(crate) struct Users {
     pub subjects: Subjects,
     /// Chance of those who govern, if anybody does.
     pub law: Option<Rng>,
+    /// Chance of those who hold the purse, if anybody does.
+    pub purse: Option<Rng>,
     pub trials: u64,
     /// The workspace is there.
     settled: bool,
@@ -121,6 +123,7 @@ impl Users {
             subjects: Subjects::any(&mut dice, nodes_max),
             dice,
             law: Some(Rng::new(seed.rotate_left(32))).filter(|_| seed.is_multiple_of(2)),
+            purse: Some(Rng::new(seed.rotate_left(16))).filter(|_| has_purse(seed)),
             trials: 0,
             settled: false,
             jobs_max,
@@ -152,6 +155,11 @@ impl Users {
             wish.asked = false;
         }
     }
+}
+
+/// In a third of all worlds money is short.
+pub(crate) const fn has_purse(seed: u64) -> bool {
+    seed.is_multiple_of(3)
 }
 
 impl Wish {
@@ -263,6 +271,7 @@ impl World {
             return self.users_become_calm();
         }
         self.govern();
+        self.budget();
         match self.rng.below(20) {
             0..10 => {
                 if self.users.jobs.len() < self.users.jobs_max {
@@ -331,6 +340,7 @@ impl World {
             need: wish.need,
             nodes: wish.nodes,
             family: None,
+            tags: vec![],
             timeout_ms: wish.timeout_ms,
             retry: wish.retry(),
             document: DOCUMENT,

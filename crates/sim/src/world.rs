@@ -166,6 +166,8 @@ fn some_of(faults: Faults, rng: &mut Rng) -> Faults {
 
 /// So that the clock can also jump back.
 const WALL_START_MS: u64 = 1_700_000_000_000;
+/// Where there are budgets, their day ends in the middle of things.
+const BEFORE_MIDNIGHT_MS: u64 = 1_700_006_400_000 - 100_000;
 
 impl World {
     pub fn new(options: &Options) -> Self {
@@ -185,7 +187,11 @@ impl World {
             disk: Disk::default(),
             server: None,
             epoch: 0,
-            wall_offset: WALL_START_MS,
+            wall_offset: if crate::users::has_purse(options.seed) {
+                BEFORE_MIDNIGHT_MS
+            } else {
+                WALL_START_MS
+            },
             nodes_max,
             links: BTreeMap::new(),
             next_link: 0,

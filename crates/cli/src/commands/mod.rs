@@ -2,6 +2,7 @@
 
 pub mod asset;
 pub mod batch;
+pub mod budget;
 pub mod completion;
 pub mod compute;
 pub mod configure;
@@ -43,6 +44,7 @@ pub fn run(cli: Cli, terminal: &Terminal) -> Outcome<ExitCode> {
         Command::Completion(args) => completion::run(&args),
         Command::Cost(args) => cost::run(&args, &global, terminal),
         Command::Quota(command) => quota::run(&command, &global, terminal),
+        Command::Budget(command) => budget::run(&command, &global, terminal),
         Command::Lock(command) => lock::run(&command, &global, terminal),
         Command::Version => {
             crate::output::emit(concat!("neap ", env!("CARGO_PKG_VERSION"), "\n"))?;

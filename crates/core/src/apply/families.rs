@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::clusters::with_cluster;
 use super::jobs::enqueue;
+use crate::budget::Label;
 use crate::event::{FamilyClosing, FamilyOpened, JobCancelRequested, JobEnded, JobReleased};
 use crate::family::{FailedMember, Family, Wait};
 use crate::ids::{JobId, NameFingerprint};
@@ -19,6 +20,7 @@ pub(super) fn opened(state: &mut State, at: Millis, e: &FamilyOpened) {
         owner: e.owner.clone(),
         document: e.document,
         family: e.family,
+        tags: tags(state, e.family, &e.tags),
         kind: e.kind,
         opened: at,
         timeout_ms: e.timeout_ms,
@@ -66,6 +68,14 @@ pub(super) fn released(state: &mut State, at: Millis, e: &JobReleased) {
         cluster.waiting.remove(&e.id);
     });
     enqueue(state, e.id);
+}
+
+/// A member has its own tags, and those of its family.
+pub(super) fn tags(state: &State, family: Option<JobId>, own: &[Label]) -> Vec<Label> {
+    let around = family.and_then(|id| state.families.get(&id)).map(|family| family.tags.clone());
+    let mut tags = around.unwrap_or_default();
+    tags.extend(own.iter().filter(|tag| !tags.contains(tag)).copied().collect::<Vec<_>>());
+    tags
 }
 
 pub(super) fn closing(state: &mut State, e: &FamilyClosing) {

@@ -98,7 +98,7 @@ pub(super) fn lock_deleted(state: &mut State, e: &LockDeleted) {
     state.locks.remove(&(e.scope.clone(), e.name.to_lowercase().into()));
 }
 
-/// What is gone has no locks, and a workspace that is gone no limits.
+/// What is gone has no locks and no budgets, and a workspace that is gone no limits.
 pub(super) fn scope_gone(state: &mut State, scope: &LockScope) {
     if let LockScope::Workspace(id) = scope {
         let holder = Holder::Workspace(*id);
@@ -107,6 +107,7 @@ pub(super) fn scope_gone(state: &mut State, scope: &LockScope) {
             state.quotas.remove(&key);
         }
     }
+    super::money::scope_gone(state, scope);
     let of_it: Vec<_> = state.locks.keys().filter(|(on, _)| on == scope).cloned().collect();
     for key in of_it {
         state.locks.remove(&key);

@@ -30,6 +30,7 @@ pub(super) fn submitted(state: &mut State, at: Millis, e: &event::JobSubmitted) 
         need: e.need,
         nodes: e.nodes,
         family: e.family,
+        tags: families::tags(state, e.family, &e.tags),
         timeout_ms: e.timeout_ms,
         retry: e.retry.clone(),
         attempts_made: 0,
@@ -136,7 +137,7 @@ pub(super) fn requeued(state: &mut State, at: Millis, e: &event::JobRequeued) {
         Cause::Preempted => job.attempts_preempted += 1,
         Cause::Unprepared => job.attempts_unprepared += 1,
         Cause::ExitCode => job.attempts_failed += 1,
-        Cause::ServerStopped => {}
+        Cause::ServerStopped | Cause::Budget => {}
     }
     if planted::is(Bug::RequeueLosesPlace) {
         job.priority = 0;
@@ -182,9 +183,10 @@ fn release(state: &mut State, at: Millis, id: JobId) {
 
 /// The node's idle time starts anew.
 fn leave_node(state: &mut State, at: Millis, job: &Job, node: NodeId) {
+    let payer = Payer::of(state, job);
     with_node(state, node, |node| {
         node.attempts.retain(|a| a.job != job.id);
-        node.last = Some(Payer::of(job));
+        node.last = Some(payer);
         match job.need {
             Need::Whole => node.exclusive = false,
             Need::Share(share) => node.used = node.used.minus(share),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::clusters::with_cluster;
-use super::governance;
+use super::{governance, money};
 use crate::cluster::Cluster;
 use crate::event;
 use crate::ids::NodeId;
@@ -27,7 +27,9 @@ pub(super) fn requested(state: &mut State, at: Millis, e: &event::NodeRequested)
         shape,
         requested: at,
         metered: at,
-        caused_by: e.cause.and_then(|job| state.jobs.get(&job)).map(|job| Payer::of(job)),
+        lease: e.lease,
+        costs_until: None,
+        caused_by: e.cause.and_then(|job| state.jobs.get(&job)).map(|job| Payer::of(state, job)),
         last: None,
         nominal: e.nominal,
         actual: None,
@@ -45,6 +47,7 @@ pub(super) fn requested(state: &mut State, at: Millis, e: &event::NodeRequested)
         cluster.live += 1;
     });
     time_node(state, e.id);
+    money::time_lease(state, e.id);
 }
 
 pub(super) fn enter(state: &mut State, at: Millis, id: NodeId, next: NodeState, reason: &str) {
@@ -57,6 +60,7 @@ pub(super) fn enter(state: &mut State, at: Millis, id: NodeId, next: NodeState, 
 
 pub(super) fn gone(state: &mut State, id: NodeId) {
     untime_node(state, id);
+    money::untime(state, id);
     let Some(node) = state.nodes.remove(&id) else { return };
     state.provided = state.provided.minus(node.nominal);
     if let Some(cluster) = state.clusters.get(&node.cluster).cloned() {

@@ -73,6 +73,7 @@ pub fn submit(state: &State, submit: SubmitFamily, now: Millis) -> Result<Vec<Ev
                         after,
                         timeout_ms,
                         deadline,
+                        tags: member.tags,
                         document: member.document,
                         meta: member.meta,
                     }
@@ -97,6 +98,7 @@ pub fn submit(state: &State, submit: SubmitFamily, now: Millis) -> Result<Vec<Ev
                         nodes,
                         family,
                         after: if reused { Vec::new() } else { after },
+                        tags: member.tags,
                         // It is the earlier job that did it, and whose outputs are taken again.
                         work: work.filter(|_| !reused),
                         document: member.document,

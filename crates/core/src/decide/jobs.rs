@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::places::{live_workspace, open_workspace};
 use super::retries::{self, Requeue};
+use crate::budget;
 use crate::cluster::Cluster;
 use crate::command::SubmitJob;
 use crate::event::{
@@ -18,7 +19,7 @@ use crate::planted::{self, Bug};
 use crate::problem::{Code, Problem, Refusal};
 use crate::quota;
 use crate::state::State;
-use crate::units::{Capacity, Millis};
+use crate::units::{Capacity, MicroUsd, Millis};
 
 pub fn submit(state: &State, submit: SubmitJob) -> Result<Vec<Event>, Refusal> {
     super::refuse_while_draining(state)?;
@@ -42,6 +43,7 @@ pub fn submit(state: &State, submit: SubmitJob) -> Result<Vec<Event>, Refusal> {
         nodes: submit.nodes,
     };
     let cluster = check_cluster(state, asked, &mut problems);
+    problems.extend(cluster.and_then(|cluster| check_budget(state, &submit.name, asked, cluster)));
     Refusal::unless_empty(problems)?;
     let Some(cluster) = cluster else { return Err(no_cluster(&submit.cluster).into()) };
     Ok(vec![
@@ -57,6 +59,7 @@ pub fn submit(state: &State, submit: SubmitJob) -> Result<Vec<Event>, Refusal> {
             retry: submit.retry,
             nodes: submit.nodes,
             family: submit.family,
+            tags: submit.tags,
             after: Vec::new(),
             work: None,
             document: submit.document,
@@ -64,6 +67,14 @@ pub fn submit(state: &State, submit: SubmitJob) -> Result<Vec<Event>, Refusal> {
         }
         .into(),
     ])
+}
+
+/// A job's own budget that is too small for it ever to start. Other budgets are waited for.
+fn check_budget(state: &State, name: &str, asked: Asked<'_>, cluster: &Cluster) -> Option<Problem> {
+    let needed = budget::least_cost(&state.settings, cluster.shape.price, asked.nodes);
+    let budget = budget::of_one_job(state, asked.workspace, name, needed)?;
+    let message = budget::too_small(state, budget, MicroUsd(needed), cluster);
+    Some(Problem::new(Code::BudgetTooSmall, message))
 }
 
 pub(super) fn name_taken(name: &str) -> Refusal {
@@ -243,6 +254,7 @@ pub(crate) fn cancel_events(state: &State, job: &Job, reason: Arc<str>, now: Mil
                 attempt: attempt.number,
                 why: StopReason::Cancel,
                 deadline: stop_deadline(state, now),
+                reason: None,
             }
             .into(),
         ),
@@ -304,8 +316,9 @@ pub fn outcome_of_exit(job: &Job, exit: &Exit) -> Result<Outcome, Requeue> {
         }
         (Some(StopReason::Draining), _) => Err(Requeue::server_stopped()),
         (Some(StopReason::Preempt), _) => {
-            retries::again(job, Cause::Preempted, "its node was taken back".into())
+            retries::again(job, Cause::Preempted, retries::told_why(job, "its node was taken back"))
         }
+        (Some(StopReason::Budget), _) => Err(Requeue::budget(job)),
         (_, Exit::Code { code }) => user(
             "UserError",
             format!("The command ended with exit code {code}."),

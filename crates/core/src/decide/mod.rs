@@ -1,5 +1,6 @@
 //! May this happen? `decide` answers a command with the events it means, or with every reason why not.
 
+mod budgets;
 mod clusters;
 mod families;
 mod governance;
@@ -54,6 +55,8 @@ pub fn decide(state: &State, command: Command, now: Millis) -> Result<Vec<Event>
         Command::SetAllowance { key, allowance, by } => governance::set_allowance(state, key, allowance, by),
         Command::PutLock(put) => governance::put_lock(state, put),
         Command::DeleteLock { scope, name } => governance::delete_lock(state, scope, &name),
+        Command::PutBudget(put) => budgets::put(state, put, now),
+        Command::DeleteBudget { budget } => budgets::delete(state, budget),
 
         Command::PutCluster(put) => clusters::put(state, put),
         Command::DeleteCluster { cluster, reason } => clusters::delete(state, cluster, reason),

@@ -54,6 +54,7 @@ pub(crate) fn preempt(
             attempt: id.number,
             why: StopReason::Preempt,
             deadline,
+            reason: None,
         })
     });
     events.extend(attempts.map(Event::from));

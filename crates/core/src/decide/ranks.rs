@@ -110,8 +110,13 @@ fn over(state: &State, job: &Job, attempt: &Attempt, ended: RankEnded, now: Mill
         events.push(resolve(job, attempt, blame));
     } else if blame.is_some() && attempt.stop.is_none() {
         let deadline = stop_deadline(state, now);
-        let stop =
-            AttemptStopRequested { id: job.id, attempt: attempt.number, why: StopReason::Rank, deadline };
+        let stop = AttemptStopRequested {
+            id: job.id,
+            attempt: attempt.number,
+            why: StopReason::Rank,
+            deadline,
+            reason: None,
+        };
         events.push(stop.into());
     }
     events

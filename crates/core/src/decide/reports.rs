@@ -151,6 +151,7 @@ pub(super) fn lost(job: &Job, attempt: AttemptId, reason: &Arc<str>) -> Event {
             }
         }
         Some(StopReason::Draining) => requeued(job, attempt, Requeue::server_stopped()),
+        Some(StopReason::Budget) => requeued(job, attempt, Requeue::budget(job)),
         Some(StopReason::Cancel | StopReason::Rank | StopReason::Preempt) | None => {
             let cause = match stop {
                 Some(StopReason::Preempt) => Cause::Preempted,

@@ -12,9 +12,20 @@ pub struct Requeue {
 }
 
 impl Requeue {
+    /// Of an attempt that was told to end because of a budget.
+    pub fn budget(job: &Job) -> Self {
+        Self { reason: told_why(job, "a budget had nothing left for its node"), cause: Cause::Budget }
+    }
+
     pub fn server_stopped() -> Self {
         Self { reason: "the server was stopped while it ran".into(), cause: Cause::ServerStopped }
     }
+}
+
+/// Why its attempt was told to end, in the words that went with the order.
+pub(super) fn told_why(job: &Job, otherwise: &str) -> Arc<str> {
+    let stop = job.attempt().and_then(|attempt| attempt.stop.as_ref());
+    stop.and_then(|stop| stop.reason.clone()).unwrap_or_else(|| otherwise.into())
 }
 
 /// Back to the queue for this cause, or the job's outcome when it has been tried often enough.
@@ -44,7 +55,7 @@ pub fn again(job: &Job, cause: Cause, reason: Arc<str>) -> Result<Outcome, Reque
             "Look at 'neap compute node-log' and 'neap doctor'.",
         ),
         // Those have an outcome of their own, and what was stopped is always tried again.
-        Cause::ExitCode | Cause::ServerStopped => Outcome::failed(
+        Cause::ExitCode | Cause::ServerStopped | Cause::Budget => Outcome::failed(
             Class::UserCode,
             "UserError",
             reason,

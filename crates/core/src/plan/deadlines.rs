@@ -28,6 +28,8 @@ pub fn expire(draft: &mut Draft, dirty: &mut Dirty, now: Millis) {
             }
             Timer::Schedule(id) => schedule_due(draft, id, now),
             Timer::Draining => stop_everything(draft, now),
+            Timer::Money(id) => dirty.clusters.extend(draft.state.nodes.get(&id).map(|node| node.cluster)),
+            Timer::Budget(id) => super::money::period_over(draft, id, now),
         }
     }
     dirty.timers_seen = now;
@@ -90,7 +92,7 @@ fn job_due(draft: &mut Draft, id: JobId, now: Millis) {
         let its_time = attempt.run_deadline.is_some_and(|at| at <= now);
         // Else its room was promised to somebody else for soon.
         let why = if its_time { StopReason::Timeout } else { StopReason::Preempt };
-        draft.emit(now, AttemptStopRequested { id, attempt: attempt.number, why, deadline });
+        draft.emit(now, AttemptStopRequested { id, attempt: attempt.number, why, deadline, reason: None });
         return;
     }
     // It was told to end and did not: its nodes are fenced, which ends it for certain.
@@ -120,6 +122,7 @@ fn stop_everything(draft: &mut Draft, now: Millis) {
         .filter_map(|job| job.attempt().filter(|a| a.stop.is_none()).map(|a| (job.id, a.number)))
         .collect();
     for (id, attempt) in running {
-        draft.emit(now, AttemptStopRequested { id, attempt, why: StopReason::Draining, deadline });
+        let why = StopReason::Draining;
+        draft.emit(now, AttemptStopRequested { id, attempt, why, deadline, reason: None });
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! 1. [`deadlines`]: what has come due.
 //! 2. Families of jobs whose members ended, or that are to end: [`families`].
-//! 3. For each dirty cluster: [`retire`] if it is going, else [`place`] waiting jobs on free nodes, then [`scale`] the
+//! 3. For each dirty cluster: [`money`] leases are renewed or not; then [`retire`] if it is going, else [`place`] waiting jobs on free nodes, then [`scale`] the
 //!    number of nodes to the work. Then families again, if that ended jobs.
 //! 4. Workspaces whose last cluster went.
 //!
@@ -10,6 +10,7 @@
 
 mod deadlines;
 mod families;
+mod money;
 mod place;
 mod reserve;
 mod retire;
@@ -161,6 +162,7 @@ const ROUNDS_MAX: usize = 4;
 
 /// True if there was more to do than `budget` events.
 fn plan_cluster(draft: &mut Draft, id: ClusterId, now: Millis, budget: usize) -> bool {
+    money::hold(draft, id, now);
     let Some(cluster) = draft.state.clusters.get(&id) else { return false };
     if cluster.is_deleting() {
         return retire::cluster(draft, id, now, budget);

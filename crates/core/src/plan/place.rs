@@ -5,14 +5,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::allowance::Gate;
+use crate::budget;
 use crate::cluster::Cluster;
 use crate::draft::Draft;
-use crate::event::JobPlaced;
+use crate::event::{JobPlaced, MoneyLeased};
 use crate::ids::{ClusterId, NodeId};
 use crate::job::{Job, Need};
 use crate::limits::BACKFILL_LOOKED_AT_MAX;
 use crate::plan::reserve::{Passing, Reservation};
-use crate::plan::scale::is_startable;
+use crate::plan::scale::{is_startable, short_of_money};
 use crate::planted::{self, Bug};
 use crate::queue::Order;
 use crate::state::State;
@@ -51,6 +52,10 @@ fn pass(draft: &mut Draft, id: ClusterId, now: Millis, left: &mut usize) -> Pass
             order.pass_over();
             continue;
         }
+        // Who waits for money holds nobody up, and neither do jobs of the same owner that others pay for.
+        if budget::bars(&draft.state, cluster, job, now).is_some() {
+            continue;
+        }
         if *left == 0 {
             return Pass::Done { more: true };
         }
@@ -61,7 +66,9 @@ fn pass(draft: &mut Draft, id: ClusterId, now: Millis, left: &mut usize) -> Pass
             (None, _) => None,
         };
         if let Some((node, how)) = passing {
-            emit(draft, job, node, how, &mut search, now);
+            if !emit(draft, job, node, how, &mut search, now) {
+                continue;
+            }
             *left -= 1;
             if cluster.shares_at != now && cluster.lanes.len() > 1 {
                 return Pass::Again;
@@ -71,8 +78,9 @@ fn pass(draft: &mut Draft, id: ClusterId, now: Millis, left: &mut usize) -> Pass
             continue;
         }
         looked_at += 1;
-        if promised.is_none() && is_startable(&draft.state, cluster, job) && !planted::is(Bug::GangOvertaken)
-        {
+        let startable = is_startable(&draft.state, cluster, job)
+            && short_of_money(&draft.state, cluster, job, 0, now).is_none();
+        if promised.is_none() && startable && !planted::is(Bug::GangOvertaken) {
             let Some(cluster) = draft.state.clusters.get(&id) else { break };
             promised = Some(Reservation::of(&draft.state, cluster, job, now));
         }
@@ -80,17 +88,24 @@ fn pass(draft: &mut Draft, id: ClusterId, now: Millis, left: &mut usize) -> Pass
     Pass::Done { more: false }
 }
 
-fn emit(draft: &mut Draft, job: &Job, node: NodeId, how: Passing, search: &mut Search, now: Millis) {
+/// False if there is no money for it.
+fn emit(draft: &mut Draft, job: &Job, node: NodeId, how: Passing, search: &mut Search, now: Millis) -> bool {
+    let others = others(&draft.state, job, node);
+    let nodes: Vec<NodeId> = std::iter::once(node).chain(others.iter().copied()).collect();
+    let Some(leases) = budget::admission(&draft.state, job, &nodes, now) else { return false };
+    for (node, lease) in leases {
+        draft.emit(now, MoneyLeased { node, lease });
+    }
     let until = match how {
         Passing::Free => None,
         Passing::Until(until) => Some(until),
     };
-    let others = others(&draft.state, job, node);
     let was_free = draft.state.nodes.get(&node).is_some_and(|node| node.attempts.is_empty());
     draft.emit(now, JobPlaced { id: job.id, attempt: job.attempts_made + 1, node, others, until });
     if was_free && matches!(job.need, Need::Share(_)) {
         search.broken_into.push(node);
     }
+    true
 }
 
 /// Where a job may go before the one that is first, and until when: where it would go, or on another shared node.
@@ -139,6 +154,7 @@ fn others(state: &State, job: &Job, first: NodeId) -> Vec<NodeId> {
     let wanted = job.nodes as usize - 1 - usize::from(planted::is(Bug::GangHalfPlaced));
     idle.copied().filter(|node| *node != first).take(wanted).collect()
 }
+
 fn has_room(state: &State, node: NodeId, share: Capacity) -> bool {
     state.nodes.get(&node).is_some_and(|node| node.free().fits(share))
 }

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use crate::allowance::Gate;
+use crate::budget;
 use crate::cluster::{Cluster, Cut};
 use crate::draft::Draft;
 use crate::event::{ClusterTarget, NodeLeaving, NodeRequested};
@@ -37,12 +38,17 @@ pub fn scale(draft: &mut Draft, id: ClusterId, now: Millis) {
         keep(draft, id, demand.nodes, vec![cut], now);
         return;
     }
-    // A node that was let go may have made room for another, and one that comes may let another go.
+    // A node that was let go may have made room for another, and one that comes may let another go. What there is money
+    // for changes with each.
+    let mut demand = demand;
     let cuts = loop {
         let events_before = draft.events.len();
         let cuts = step(draft, id, &demand, now);
         if draft.events.len() == events_before {
             break cuts;
+        }
+        if let Some(cluster) = draft.state.clusters.get(&id).filter(|_| !draft.state.budgets.is_empty()) {
+            demand = self::demand(&draft.state, cluster, now);
         }
     };
     keep(draft, id, demand.nodes, cuts, now);
@@ -118,6 +124,12 @@ fn demand(state: &State, cluster: &Cluster, now: Millis) -> Demand {
             order.pass_over();
             continue;
         }
+        if let Some(cut) = budget::bars(state, cluster, job, now) {
+            if held_back.len() < CUTS_TOLD_MAX && !held_back.contains(&cut) {
+                held_back.push(cut);
+            }
+            continue;
+        }
         gate.lets(cluster, job);
         match job.need {
             // It cannot have them all, so it needs none.
@@ -131,6 +143,10 @@ fn demand(state: &State, cluster: &Cluster, now: Millis) -> Demand {
                 let max = nodes_ever(state, cluster);
                 held_back.push(Cut::ProviderAtOnce { wanted: job.nodes, max });
                 break;
+            }
+            // Nodes that wait for each other cost money: it asks for none before there is enough for all.
+            Need::Whole if short_of_money(state, cluster, job, packing.nodes, now).is_some() => {
+                held_back.extend(short_of_money(state, cluster, job, packing.nodes, now));
             }
             Need::Whole | Need::Share(_) => packing.add(job, cluster.shape.nominal),
         }
@@ -163,6 +179,21 @@ impl Packing {
     }
 }
 
+/// Why the nodes that a job on several of them still lacks cannot be paid for all at once.
+pub(super) fn short_of_money(
+    state: &State,
+    cluster: &Cluster,
+    job: &Job,
+    ahead: u32,
+    now: Millis,
+) -> Option<Cut> {
+    if job.nodes <= 1 || state.budgets.is_empty() {
+        return None;
+    }
+    let missing = ahead.saturating_add(job.nodes).saturating_sub(cluster.live - cluster.unheard);
+    budget::nodes_cut(state, cluster, missing, now)
+}
+
 /// A job on several nodes keeps those it has until it has them all. Where the provider has no room for that, two of them
 /// in two clusters could wait for each other for ever; so the later one holds nothing as long as the earlier one waits.
 fn is_held_back(state: &State, cluster: &Cluster, job: &Job, ahead: u32, now: Millis) -> bool {
@@ -182,7 +213,13 @@ pub(super) fn first_for_room(state: &State) -> Option<&Job> {
     let next = |id: &ClusterId| {
         let cluster = state.clusters.get(id).filter(|cluster| !cluster.is_deleting())?;
         let job = state.jobs.get(&cluster.queue.get_min()?.job)?;
-        (job.nodes > 1 && job.nodes <= cluster.scale.max).then_some((cluster, job))
+        let waits_for_room = job.nodes > 1 && job.nodes <= cluster.scale.max;
+        // Who waits for money stands in nobody's way.
+        let has_money = || {
+            short_of_money(state, cluster, job, 0, state.now).is_none()
+                && budget::bars(state, cluster, job, state.now).is_none()
+        };
+        (waits_for_room && has_money()).then_some((cluster, job))
     };
     let mut waiting: Vec<_> = state.waiting_for_room.iter().filter_map(next).collect();
     waiting.sort_by_key(|(_, job)| job.id);
@@ -242,12 +279,31 @@ fn grow(draft: &mut Draft, cluster: &Cluster, gap: u32, now: Millis, cuts: &mut 
     } else {
         format!("{} jobs wait", cluster.queue.len()).into()
     };
-    let waiting: Vec<JobId> = cluster.queue.iter().map(|key| key.job).take(gap as usize).collect();
+    let may_cause = |id: &JobId| {
+        let job = draft.state.jobs.get(id);
+        job.is_some_and(|job| budget::bars(&draft.state, cluster, job, now).is_none())
+    };
+    let waiting: Vec<JobId> =
+        cluster.queue.iter().map(|key| key.job).filter(may_cause).take(gap as usize).collect();
     for at in 0..gap as usize {
         if let Some(cut) = node_cut(&draft.state, cluster) {
             cuts.push(cut);
             return;
         }
+        let cause = waiting.get(at).or(waiting.last()).copied();
+        let lease = match budget::grant(&draft.state, cluster, cause, now) {
+            Ok(lease) => lease,
+            Err(cut) => {
+                if !cuts.contains(&cut) {
+                    cuts.push(cut);
+                }
+                // Another's job may have the money, if the cluster has.
+                if budget::nodes_cut(&draft.state, cluster, 1, now).is_some() {
+                    return;
+                }
+                continue;
+            }
+        };
         let deadline = now.plus(draft.state.settings.create_deadline_ms);
         let id = draft.state.next.node;
         draft.emit(
@@ -257,9 +313,10 @@ fn grow(draft: &mut Draft, cluster: &Cluster, gap: u32, now: Millis, cuts: &mut 
                 cluster: cluster.id,
                 nominal: cluster.shape.nominal,
                 shape: None,
-                cause: waiting.get(at).or(waiting.last()).copied(),
+                cause,
                 deadline,
                 reason: reason.clone(),
+                lease,
             },
         );
     }

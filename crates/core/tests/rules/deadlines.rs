@@ -95,7 +95,7 @@ fn a_job_that_runs_too_long_is_told_to_stop_and_then_its_node_is_fenced() {
     assert_eq!(kinds(&world.wait(7_000 + grace + 5_000 - 1)), [""; 0]);
     let events = world.wait(1);
     let deadline = world.now.plus(2 * grace + 5_000);
-    let stop = AttemptStopRequested { id, attempt: 1, why: StopReason::Timeout, deadline };
+    let stop = AttemptStopRequested { id, attempt: 1, why: StopReason::Timeout, deadline, reason: None };
     assert_eq!(events, [stop.into()]);
     assert_eq!(kinds(&world.wait(2 * grace + 5_000 - 1)), [""; 0]);
     world.wait(1);
@@ -132,7 +132,8 @@ fn when_the_patience_of_a_drain_ends_what_runs_is_stopped_and_goes_back() {
     assert_eq!(kinds(&world.wait(999)), [""; 0], "it may end by itself until then");
     let events = world.wait(1);
     let deadline = world.now.plus(2 * world.state.settings.stop_grace_ms + 5_000);
-    assert_eq!(events, [AttemptStopRequested { id, attempt: 1, why: StopReason::Draining, deadline }.into()]);
+    let why = StopReason::Draining;
+    assert_eq!(events, [AttemptStopRequested { id, attempt: 1, why, deadline, reason: None }.into()]);
     world.end(id, Exit::Stopped);
     assert_eq!(world.job(id).attempts_lost, 0);
     assert!(

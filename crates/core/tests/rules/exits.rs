@@ -23,6 +23,7 @@ fn running() -> Job {
         need: Need::Whole,
         nodes: 1,
         family: None,
+        tags: vec![],
         timeout_ms: Some(7_000),
         retry: None,
         attempts_made: 1,
@@ -50,7 +51,7 @@ fn running() -> Job {
 fn stopped(why: StopReason) -> Job {
     let mut job = running();
     if let JobState::Active(attempt) = &mut job.state {
-        attempt.stop = Some(Stop { why, deadline: Millis(9) });
+        attempt.stop = Some(Stop { why, deadline: Millis(9), reason: None });
     }
     job
 }

@@ -26,6 +26,7 @@ fn submit(change: impl FnOnce(&mut SubmitJob)) -> Command {
 fn a_job_is_taken_as_it_was_asked_for() {
     let world = World::with_cluster(0, 1);
     let submitted = JobSubmitted {
+        tags: vec![],
         id: JobId(1),
         workspace: WORKSPACE,
         cluster: CPU,
@@ -188,6 +189,7 @@ fn a_running_job_is_cancelled_through_its_node_once() {
         Ok(vec![
             JobCancelRequested { id: job, reason: "not wanted".into() }.into(),
             AttemptStopRequested {
+                reason: None,
                 id: job,
                 attempt: 1,
                 why: StopReason::Cancel,

@@ -281,6 +281,7 @@ fn a_stop_of_an_older_attempt_is_not_taken_for_the_current_one() {
     let job = world.submit("train");
     world.ready(1);
     let event = neap_core::event::AttemptStopRequested {
+        reason: None,
         id: job,
         attempt: 7,
         why: neap_core::job::StopReason::Cancel,

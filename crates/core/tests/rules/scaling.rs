@@ -49,6 +49,7 @@ fn the_minimum_is_there_from_the_beginning() {
     assert_eq!(requested(&events), 2);
     assert_eq!(targets(&events), [(2, 0, vec![])]);
     let asked = NodeRequested {
+        lease: None,
         id: NodeId(1),
         cluster: CPU,
         nominal: NOMINAL,

@@ -275,6 +275,7 @@ pub fn job(name: &str) -> SubmitJob {
         need: Need::Whole,
         nodes: 1,
         family: None,
+        tags: vec![],
         timeout_ms: None,
         retry: None,
         document: DOCUMENT,
@@ -316,6 +317,7 @@ pub fn member(name: &str, family: usize, after: &[usize], what: NewMemberKind) -
         family,
         after: after.to_vec(),
         what,
+        tags: vec![],
         document: DOCUMENT,
         meta: OTHER_DOCUMENT,
     }

@@ -3,6 +3,7 @@
 //! Names of clusters and owners of jobs are not for everybody: it is answered to a bearer token of this installation,
 //! or to the metrics token, which opens nothing else, or to anyone where the configuration says so.
 
+mod budgets;
 mod clusters;
 mod exposition;
 pub(crate) mod http;
@@ -54,6 +55,7 @@ fn text(app: &App, http: &HttpMetrics) -> String {
     let mut out = Exposition::default();
     server::write(&mut out, app);
     clusters::write(&mut out, app);
+    budgets::write(&mut out, app);
     http.write(&mut out);
     process::write(&mut out, app.server.started.0);
     out.into_text()

@@ -1,5 +1,6 @@
 //! Neap's own interface: what Azure has no words for. JSON, bearer tokens; signed log URLs.
 
+mod budgets;
 mod cost;
 mod evict;
 mod explain;
@@ -30,6 +31,7 @@ pub(crate) async fn answer(app: &App, ask: &Ask) -> Result<Response, Refusal> {
         ("GET", ["neap", "v1", "status"]) => status::get(app, ask),
         ("POST", ["neap", "v1", "shutdown"]) => shutdown::post(app, ask),
         ("GET", ["neap", "v1", "openapi.json"]) => Ok(reply::ok(&openapi::document(ask))),
+        (_, ["neap", "v1", "budgets", rest @ ..]) => budgets::answer(app, ask, rest).await,
         (_, ["neap", "v1", "subscriptions", s, "quotarequests", rest @ ..]) => {
             quota_requests::answer(app, ask, s, rest).await
         }

@@ -89,6 +89,26 @@ pub(crate) fn document(ask: &Ask) -> Value {
                 "metrics": {"type": "array", "items": {"type": "object", "properties": point}}, "params": {"type": "object"}, "tags": {"type": "object"},
                 "metric": text, "history": {"type": "array", "items": {"type": "object", "properties": point}}, "next": {"type": ["string", "null"]}}}))}),
     );
+    let budget = json!({"type": "object", "properties": {"name": text, "on": text, "scope": {"type": "object"}, "amount_usd": text, "period": text,
+        "period_start": {"type": ["string", "null"]}, "period_end": {"type": ["string", "null"]}, "spent_usd": text, "reserved_usd": text, "left_usd": text,
+        "over_usd": text, "excess_usd": text, "at_cap": text, "thresholds": {"type": "array", "items": number}, "by": text,
+        "earlier": {"type": "array", "items": {"type": "object"}}}});
+    paths.insert(
+        "/neap/v1/budgets".into(),
+        json!({"get": operation("Budgets, and how they stand.", &[], &json!({"type": "object", "properties": {"value": {"type": "array", "items": budget}}}))}),
+    );
+    let named = |mut operation: Value| {
+        operation["parameters"] = json!([{"name": "name", "in": "path", "required": true, "schema": text}]);
+        operation
+    };
+    paths.insert(
+        "/neap/v1/budgets/{name}".into(),
+        json!({
+            "get": named(operation("One budget.", &[], &budget)),
+            "put": named(operation("Sets a budget, or changes what is given of one that is there.", &[], &budget)),
+            "delete": named(plain("Takes a budget away.", &[])),
+        }),
+    );
     json!({
         "openapi": "3.1.0",
         "info": {"title": "Neap", "version": "1", "description": "What Azure ML's own interface has no words for."},

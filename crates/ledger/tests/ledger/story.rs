@@ -93,6 +93,7 @@ impl Story {
         let (document, meta) = (self.document("command"), self.document("tags"));
         self.erasable.push(document);
         self.tell(JobSubmitted {
+            tags: vec![],
             id,
             workspace: WORKSPACE,
             cluster: CLUSTER,
@@ -142,6 +143,7 @@ impl Story {
                     cluster: CLUSTER,
                     nominal: NODE,
                     shape: None,
+                    lease: None,
                     cause: None,
                     deadline,
                     reason: "work waits".into(),
@@ -257,6 +259,7 @@ impl Story {
             Some(attempt) => {
                 let deadline = self.now().plus(5_000);
                 self.tell(AttemptStopRequested {
+                    reason: None,
                     id,
                     attempt: attempt.number,
                     why: StopReason::Cancel,

@@ -104,6 +104,7 @@ pub(crate) fn submit(task: &Task, number: usize) -> Command {
         need: task.need,
         nodes: 1,
         family: None,
+        tags: vec![],
         timeout_ms: None,
         retry: None,
         document: DOCUMENT,

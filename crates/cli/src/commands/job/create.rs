@@ -141,7 +141,9 @@ async fn submit(
     let mut request = specification.plan(&session.scope, build)?;
     preparation::perform(&mut request, session).await?;
     let path = super::path(session, &request.name);
-    Ok(session.client.call(Method::PUT, &path, Some(&request.body)).await?.body)
+    let job = session.client.call(Method::PUT, &path, Some(&request.body)).await?.body;
+    session.warn_of(&job);
+    Ok(job)
 }
 
 #[cfg(test)]

@@ -186,8 +186,17 @@ impl Past {
         let nominal = self.state.clusters.get(&self.runs).map(|c| c.shape.nominal).unwrap_or_default();
         let reason = "1 jobs wait".into();
         vec![
-            NodeRequested { id, cluster: self.runs, nominal, shape: None, cause: None, deadline, reason }
-                .into(),
+            NodeRequested {
+                id,
+                cluster: self.runs,
+                nominal,
+                shape: None,
+                cause: None,
+                deadline,
+                reason,
+                lease: None,
+            }
+            .into(),
             NodeCreating { id, deadline }.into(),
             NodePreparing { id, deadline }.into(),
             NodeReady { id, actual: nominal, isolation: "pid, mount, cgroup".into() }.into(),
@@ -202,6 +211,7 @@ impl Past {
             Ok(hash)
         };
         Ok(JobSubmitted {
+            tags: vec![],
             id,
             workspace: self.workspace,
             cluster,

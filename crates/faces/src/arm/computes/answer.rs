@@ -114,6 +114,7 @@ fn errors(cluster: &Cluster, nodes: &[&Node]) -> Vec<Value> {
                 Cut::BootBackoff { .. } => "NodesFailedToStart",
                 Cut::Quota { .. } => "ClusterCoreQuotaReached",
                 Cut::Lock { .. } => "ScopeLocked",
+                Cut::Budget { .. } => "BudgetReached",
                 Cut::Draining => "ServerIsStopping",
             };
             Some(error(code, cut.sentence()))

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use neap_core::budget::tag_labels;
 use neap_core::command::SubmitJob;
 use neap_core::documents::{BlobPath, InputDocument, JobDocument, JobMeta};
 use neap_core::family::Family;
@@ -250,6 +251,7 @@ pub(crate) async fn submit_worker(
         let wanted = Serverless { nodes: settings.instances.max(wanted.nodes), ..wanted.clone() };
         serverless::ensure(app, &crate::conduct::conductor(), workspace, &wanted).await?;
     }
+    let tags = tag_labels(&meta.tags);
     let (document, meta) = (app::document(&read.document)?, app::document(&meta)?);
     let command = Command::SubmitJob(SubmitJob {
         workspace: workspace.id,
@@ -260,6 +262,7 @@ pub(crate) async fn submit_worker(
         need: read.need,
         nodes: read.nodes,
         family: Some(family.id),
+        tags,
         timeout_ms: read.timeout_ms,
         retry: read.retry,
         document: document.hash,

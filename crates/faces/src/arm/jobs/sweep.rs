@@ -2,6 +2,7 @@
 //!
 //! A sweep is a family that is driven from outside of the core (`crate::conduct`); its trials are ordinary jobs.
 
+use neap_core::budget::tag_labels;
 use neap_core::command::{NewMember, NewMemberKind, SubmitFamily};
 use neap_core::documents::{JobDocument, JobMeta};
 use neap_core::family::FamilyKind;
@@ -41,12 +42,14 @@ pub(super) fn prepare(
     let document = read_sweep(app, name, body, workspace, &LedgerShelf { app, workspace }, &mut problems)?;
     problems.extend(presence::missing_among(app, &document, &[])?);
     let (meta, _) = read_meta(body, JobMeta::default(), &mut problems);
+    let tags = tag_labels(&meta.tags);
     let (document, meta) = (app::document(&document)?, app::document(&meta)?);
     let member = NewMember {
         name: name.into(),
         family: 0,
         after: Vec::new(),
         what: NewMemberKind::Family { kind: FamilyKind::Driven, timeout_ms: None },
+        tags,
         document: document.hash,
         meta: meta.hash,
     };

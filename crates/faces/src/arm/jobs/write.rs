@@ -2,9 +2,11 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
+use neap_core::budget::{self, tag_labels};
 use neap_core::command::SubmitJob;
 use neap_core::documents::{JobDocument, JobMeta};
 use neap_core::family::Family;
+use neap_core::meter::Payer;
 use neap_core::state::Workspace;
 use neap_core::{Code, Command, DocHash, Problem, Refusal};
 use neap_ledger::JobRow;
@@ -37,7 +39,12 @@ pub(crate) async fn put(
     };
     match submitted {
         Ok(row) => {
-            let mut response = reply::json(StatusCode::CREATED, &answer(app, &ask.base, workspace, &row)?);
+            let mut shown = answer(app, &ask.base, workspace, &row)?;
+            let warnings = never_paid_for(app, workspace, name);
+            if !warnings.is_empty() {
+                shown["properties"]["properties"]["neapWarnings"] = warnings.join(" ").into();
+            }
+            let mut response = reply::json(StatusCode::CREATED, &shown);
             let at =
                 format!("{}{}", ask.base, crate::arm::paths::child_id(workspace, &format!("jobs/{name}")));
             reply::set(&mut response, "location", &at);
@@ -52,6 +59,19 @@ pub(crate) async fn put(
         }
         Err(refusal) => Err(refusal),
     }
+}
+
+/// Budgets under which the job can never start: it is taken, waits, and is told so.
+fn never_paid_for(app: &App, workspace: &Workspace, name: &str) -> Vec<String> {
+    let state = app.state();
+    if state.budgets.is_empty() {
+        return Vec::new();
+    }
+    let job = state.job_named(workspace.id, name).and_then(|id| state.jobs.get(&id));
+    let found = job.and_then(|job| Some((job, state.clusters.get(&job.cluster)?)));
+    found.map_or_else(Vec::new, |(job, cluster)| {
+        budget::never(&state, cluster, &Payer::of(&state, job), job.nodes)
+    })
 }
 
 fn name_used_up(name: &str) -> Refusal {
@@ -93,6 +113,7 @@ pub(super) async fn prepare(
         return Err(Refusal { problems });
     }
     let serverless = asked.serverless.filter(|_| problems.is_empty()).into_iter().collect();
+    let tags = tag_labels(&meta.tags);
     let (document, meta) = (app::document(&asked.document)?, app::document(&meta)?);
     let command = Command::SubmitJob(SubmitJob {
         workspace: workspace.id,
@@ -103,6 +124,7 @@ pub(super) async fn prepare(
         need: asked.need,
         nodes: asked.nodes,
         family: None,
+        tags,
         timeout_ms: asked.timeout_ms,
         retry: asked.retry,
         document: document.hash,
@@ -130,6 +152,7 @@ pub(crate) async fn submit_trial(
     if let Some(wanted) = read.serverless.as_ref().filter(|_| read.problems.is_empty()) {
         serverless::ensure(app, &crate::conduct::conductor(), workspace, wanted).await?;
     }
+    let tags = tag_labels(&meta.tags);
     let (document, meta) = (app::document(&read.document)?, app::document(&meta)?);
     let command = Command::SubmitJob(SubmitJob {
         workspace: workspace.id,
@@ -140,6 +163,7 @@ pub(crate) async fn submit_trial(
         need: read.need,
         nodes: read.nodes,
         family: Some(sweep.id),
+        tags,
         timeout_ms: read.timeout_ms,
         retry: read.retry,
         document: document.hash,

@@ -12,6 +12,7 @@ mod scope;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use neap_core::budget::tag_labels;
 use neap_core::command::{NewMember, NewMemberKind, SubmitFamily};
 use neap_core::documents::{BlobPath, JobDocument, JobMeta};
 use neap_core::family::FamilyKind;
@@ -80,6 +81,7 @@ pub(super) fn read_whole(
     for (at, step) in expansion.steps.iter().enumerate() {
         let meta = if at == 0 { meta.clone() } else { step_meta(step, &mut reading.problems) };
         let (document, what) = reading.member(step, timeout_ms.filter(|_| at == 0))?;
+        let tags = tag_labels(&meta.tags);
         let (kept, meta) = (app::document(&document)?, app::document(&meta)?);
         steps.push((step.place.as_str(), document));
         let document = kept;
@@ -88,6 +90,7 @@ pub(super) fn read_whole(
             family: step.family,
             after: step.after.iter().copied().collect(),
             what,
+            tags,
             document: document.hash,
             meta: meta.hash,
         });

@@ -1,0 +1,340 @@
+//! Budgets: money is reserved before it is spent, leases are renewed or nodes are gone in time, and nothing passes an amount.
+
+use neap_core::budget::{AtCap, BudgetScope, Every, Lease, tag_label};
+use neap_core::command::{PutBudget, SubmitJob};
+use neap_core::event::{AttemptStopRequested, MoneyLeased, NodeRequested};
+use neap_core::job::{Cause, Exit, JobState, StopReason};
+use neap_core::meter;
+use neap_core::settings::Settings;
+use neap_core::state::GroupKey;
+use neap_core::{Code, Command, Event, JobId, MicroUsd, Millis, NodeId, explain};
+
+use crate::world::{CPU, WORKSPACE, World, gang, job, kinds, pipeline, workspace};
+
+/// Of a node of the default size: the price for so many milliseconds.
+fn price(ms: u64) -> u64 {
+    293_000 * ms / 3_600_000
+}
+
+/// Patience with a stop, lease, removal.
+const BOUND: u64 = 15_000 + 120_000 + 30_000;
+/// With the shortest time that a new node is given.
+const LEAST: u64 = BOUND + 60_000;
+
+/// What must be left to start a node: its price for that time, and a micro-unit for rounding.
+fn least() -> u64 {
+    price(LEAST) + 1
+}
+
+fn put(name: &str, scope: BudgetScope, amount: u64, every: Every) -> Command {
+    Command::PutBudget(PutBudget {
+        name: name.into(),
+        scope: Some(scope),
+        amount: Some(MicroUsd(amount)),
+        every: Some(every),
+        at_cap: None,
+        thresholds: None,
+        by: "owner".into(),
+        problems: vec![],
+    })
+}
+
+fn on_cluster(amount: u64) -> Command {
+    put("cap", BudgetScope::Cluster(CPU), amount, Every::Total)
+}
+
+fn requested(events: &[Event]) -> Vec<Option<Lease>> {
+    let lease = |event: &Event| match event {
+        Event::NodeRequested(NodeRequested { lease, .. }) => Some(*lease),
+        _ => None,
+    };
+    events.iter().filter_map(lease).collect()
+}
+
+fn figures(world: &World, name: &str) -> (u64, u64, u64) {
+    let figures = world.state.budget(name).expect("it is there").figures(world.now);
+    (figures.spent.0, figures.reserved.0, figures.excess.0)
+}
+
+#[test]
+fn a_node_is_asked_for_when_there_is_money_for_it_and_the_job_says_what_it_waits_for() {
+    let mut world = World::with_cluster(0, 4);
+    world.tell(on_cluster(least() - 1));
+    let id = world.submit("waits");
+    assert!(world.state.nodes.is_empty());
+    let reasons = explain::queue_reasons(&world.state, id);
+    assert_eq!(
+        reasons,
+        [
+            "A node takes $0.018313 to be reserved for it, and budget 'cap' of $0.018312 in total has less left; raise it with 'neap budget create --name cap --amount'.",
+            "Budget 'cap' on compute 'cpu': $0.018312 in total, $0.00 is spent, $0.00 is reserved for nodes, $0.018312 is left.",
+        ]
+    );
+    let events = world.tell(on_cluster(least()));
+    let lease = Lease { until: world.now.plus(LEAST), renew_at: world.now.plus(60_000) };
+    assert_eq!(requested(&events), [Some(lease)]);
+    assert_eq!(figures(&world, "cap"), (0, price(LEAST), 0));
+    world.submit("second");
+    assert_eq!(world.state.nodes.len(), 1, "there is no money for another");
+
+    let mut world = World::with_cluster(0, 4);
+    world.tell(on_cluster(1_000_000));
+    let id = world.state.next.job;
+    world.tell(Command::SubmitJob(job("rich")));
+    let long = Lease { until: world.now.plus(BOUND + 600_000), renew_at: world.now.plus(600_000) };
+    assert_eq!(world.node(1).lease, Some(long), "where there is plenty leases are long");
+    world.tell(crate::world::cancel(id));
+}
+
+/// Lets time pass from timer to timer until the predicate is met by an event.
+fn run_until(world: &mut World, mut met: impl FnMut(&Event) -> bool) -> Vec<Event> {
+    for _ in 0..500 {
+        let wake = world.wake_at.expect("something is due");
+        let events = world.wait(wake.since(world.now));
+        if events.iter().any(&mut met) {
+            return events;
+        }
+    }
+    panic!("it never came to that");
+}
+
+#[test]
+fn leases_are_renewed_while_there_is_money_and_what_runs_is_stopped_in_time() {
+    let amount = price(600_000);
+    let mut world = World::with_cluster(0, 1);
+    world.tell(on_cluster(amount));
+    let id = world.submit("train");
+    world.ready(1);
+    world.start(id);
+    let events = run_until(&mut world, |event| matches!(event, Event::AttemptStopRequested(_)));
+    let reason = Some("budget 'cap' of $0.048833 in total has nothing left for its node".into());
+    let deadline = world.now.plus(15_000);
+    assert_eq!(
+        events,
+        [AttemptStopRequested { id, attempt: 1, why: StopReason::Budget, deadline, reason }.into()]
+    );
+    let lease = world.node(1).lease.expect("it has a lease");
+    assert!(lease.until.since(world.now) >= BOUND, "there is time to be gone");
+    assert!(meter::bill(world.node(1), lease.until) <= amount);
+    let events = world.end(id, Exit::Stopped);
+    assert_eq!(kinds(&events)[..2], ["job.requeued", "node.leaving"], "{events:?}");
+    let JobState::Queued { reason: Some(reason), .. } = &world.job(id).state else { panic!() };
+    assert_eq!(&**reason, "budget 'cap' of $0.048833 in total has nothing left for its node");
+    assert_eq!(world.job(id).retried(Cause::Budget), 0, "it costs no try");
+    world.gone(1);
+    let (spent, reserved, excess) = figures(&world, "cap");
+    assert!(spent <= amount && spent > amount / 3, "{spent} of {amount}");
+    assert_eq!((reserved, excess), (0, 0));
+    assert!(world.state.nodes.is_empty(), "and no other is asked for");
+}
+
+#[test]
+fn a_node_that_nobody_can_stop_is_gone_by_the_end_of_its_lease() {
+    let amount = price(400_000);
+    let mut world = World::with_cluster(0, 1);
+    world.tell(on_cluster(amount));
+    let id = world.submit("deaf");
+    world.ready(1);
+    world.start(id);
+    run_until(&mut world, |event| matches!(event, Event::AttemptStopRequested(_)));
+    let until = world.node(1).lease.expect("it has a lease").until;
+    run_until(&mut world, |event| matches!(event, Event::NodeLeaving(_)));
+    assert!(world.now.plus(120_000) <= until, "its own lease ends before its money");
+    // Nobody hears of it again; the provider says so much later.
+    world.wait(until.since(world.now) + 7_000);
+    world.gone(1);
+    let (spent, _, excess) = figures(&world, "cap");
+    assert!(excess > 0 && spent - excess <= amount, "what is beyond the lease is shown as excess");
+}
+
+#[test]
+fn a_server_that_was_away_beyond_a_lease_charges_no_more_than_the_lease() {
+    let amount = price(400_000);
+    let mut world = World::with_cluster(0, 1);
+    world.tell(on_cluster(amount));
+    let id = world.submit("alone");
+    world.ready(1);
+    world.start(id);
+    let until = world.node(1).lease.expect("it has a lease").until;
+    world.now = until.plus(3_600_000);
+    world.dirty = neap_core::plan::Dirty::all(&world.state);
+    let events = world.tell(Command::Start { release: "test".into(), settings: Settings::default() });
+    assert!(kinds(&events).contains(&"node.leaving"), "{events:?}");
+    world.gone(1);
+    let (spent, _, excess) = figures(&world, "cap");
+    assert_eq!((spent, excess), (price(until.since(Millis(1_000_000))), 0));
+    assert!(spent <= amount);
+}
+
+#[test]
+fn an_idle_node_whose_lease_is_not_renewed_leaves_at_once() {
+    let mut world = World::with_cluster(1, 1);
+    world.ready(1);
+    let events = world.tell(on_cluster(least() - 1));
+    assert!(kinds(&events).contains(&"node.leaving"), "{events:?}");
+    assert_eq!(&*world.node(1).reason, "budget 'cap' of $0.018312 in total has nothing left for its node");
+    world.wait(5_000);
+    world.gone(1);
+    assert_eq!(figures(&world, "cap").2, price(5_000), "what it cost before it was gone is excess");
+    assert!(world.state.nodes.is_empty() && !world.cpu().cuts.is_empty());
+    let budget = world.state.budget("cap").unwrap().id;
+    world.tell(Command::DeleteBudget { budget });
+    assert_eq!(world.state.nodes.len(), 1, "without the budget the minimum is there again");
+}
+
+#[test]
+fn an_amount_that_is_lowered_grants_nothing_more() {
+    let mut world = World::with_cluster(0, 4);
+    world.tell(on_cluster(least() * 3));
+    for name in ["a", "b"] {
+        world.submit(name);
+    }
+    assert_eq!(world.state.nodes.len(), 2);
+    let (_, reserved, _) = figures(&world, "cap");
+    world.tell(on_cluster(least()));
+    assert_eq!(figures(&world, "cap").1, reserved, "what is held stays held");
+    world.submit("c");
+    assert_eq!(world.state.nodes.len(), 2);
+    assert_eq!(world.state.budget("cap").unwrap().left(world.now), MicroUsd(0));
+}
+
+#[test]
+fn a_new_day_has_new_money_and_a_lease_across_midnight_is_split() {
+    const DAY: u64 = 86_400_000;
+    let mut world = World::with_cluster(0, 1);
+    world.now = Millis(DAY - 100_000);
+    world.wait(0);
+    world.tell(put("daily", BudgetScope::Workspace(WORKSPACE), least(), Every::Day));
+    let id = world.submit("late");
+    world.ready(1);
+    world.start(id);
+    let today = world.state.budget("daily").unwrap().figures(Millis(DAY - 1)).reserved.0;
+    let tomorrow = world.state.budget("daily").unwrap().figures(Millis(DAY)).reserved.0;
+    assert_eq!((today, today + tomorrow), (price(100_000), price(LEAST)));
+    let events = run_until(&mut world, |event| matches!(event, Event::BudgetRenewed(_)));
+    assert_eq!(world.now, Millis(DAY));
+    assert!(kinds(&events).contains(&"budget.renewed"));
+    assert_eq!(world.state.budget("daily").unwrap().period_ends, Some(Millis(2 * DAY)));
+    world.end(id, Exit::Success);
+    let spent = |at: u64| world.state.budget("daily").unwrap().figures(Millis(at)).spent.0;
+    assert_eq!((spent(DAY - 1), spent(DAY)), (price(100_000), 0));
+}
+
+#[test]
+fn a_user_without_money_holds_nobody_up() {
+    let mut world = World::with_cluster(0, 2);
+    world.tell(put("poor", BudgetScope::User("Poor".into()), least() - 1, Every::Month));
+    let poor = world.submit_job(SubmitJob { owner: "poor".into(), priority: 3, ..job("first") });
+    let rich = world.submit_job(SubmitJob { owner: "rich".into(), ..job("second") });
+    assert_eq!(world.state.nodes.len(), 1, "a node for the second job alone");
+    assert_eq!(world.node(1).caused_by.as_ref().unwrap().job, rich);
+    world.ready(1);
+    assert_eq!(world.attempt(rich).node, NodeId(1));
+    let reasons = explain::queue_reasons(&world.state, poor);
+    assert!(reasons.iter().any(|reason| reason.contains("budget 'poor'")), "{reasons:?}");
+    assert_eq!(figures(&world, "poor"), (0, 0, 0), "others' nodes are none of it");
+    let raise = Command::PutBudget(PutBudget {
+        name: "poor".into(),
+        scope: None,
+        amount: Some(MicroUsd(least())),
+        every: None,
+        at_cap: Some(AtCap::CheckpointAndDrain),
+        thresholds: Some(vec![90]),
+        by: "owner".into(),
+        problems: vec![],
+    });
+    world.tell(raise);
+    assert_eq!(world.state.nodes.len(), 2, "with money it gets its node");
+    world.ready(2);
+    assert_eq!(world.attempt(poor).node, NodeId(2), "which was reserved for it");
+}
+
+#[test]
+fn a_job_is_put_on_a_node_that_is_there_only_with_money_for_it() {
+    let mut world = World::with_cluster(1, 1);
+    world.ready(1);
+    world.tell(put("mine", BudgetScope::User("me".into()), least(), Every::Total));
+    assert_eq!(world.node(1).lease, None, "nobody pays for it yet");
+    let events = world.tell(Command::SubmitJob(job("mine")));
+    let lease = Lease { until: world.now.plus(LEAST), renew_at: world.now.plus(60_000) };
+    assert!(events.contains(&MoneyLeased { node: NodeId(1), lease }.into()), "{events:?}");
+    assert_eq!(figures(&world, "mine").1, price_between(&world, world.now, lease.until));
+    world.start(JobId(1));
+    world.wait(10_000);
+    world.end(JobId(1), Exit::Success);
+    let spent = figures(&world, "mine").0;
+    assert!(spent > 0 && spent <= price(10_000) + 1, "{spent}");
+}
+
+fn price_between(world: &World, from: Millis, to: Millis) -> u64 {
+    meter::bill(world.node(1), to) - meter::bill(world.node(1), from)
+}
+
+#[test]
+fn tags_and_jobs_made_of_jobs_are_found() {
+    let mut world = World::with_cluster(0, 2);
+    let tag = BudgetScope::Tag { name: "team".into(), value: "red".into() };
+    world.tell(put("red", tag, least() - 1, Every::Total));
+    let whole = BudgetScope::Job { workspace: WORKSPACE, name: "whole".into() };
+    world.tell(put("whole", whole, least() - 1, Every::Total));
+    let tagged = SubmitJob { tags: vec![tag_label("Team", "red")], ..job("tagged") };
+    world.submit_job(tagged);
+    world.submit_family(pipeline("whole", false, &[("step", &[])]));
+    assert!(world.state.nodes.is_empty(), "neither has the money");
+    world.submit("free");
+    assert_eq!(world.state.nodes.len(), 1);
+}
+
+#[test]
+fn a_job_on_several_nodes_waits_until_there_is_money_for_all_of_them() {
+    let mut world = World::with_cluster(0, 4);
+    world.tell(on_cluster(least() * 3 - 1));
+    world.submit_job(gang("gang", 3));
+    assert!(world.state.nodes.is_empty());
+    world.tell(on_cluster(least() * 3));
+    assert_eq!(world.state.nodes.len(), 3);
+}
+
+#[test]
+fn the_budget_of_one_job_must_be_enough_for_it_to_start() {
+    let mut world = World::with_cluster(0, 1);
+    let scope = BudgetScope::Job { workspace: WORKSPACE, name: "one".into() };
+    world.tell(put("tiny", scope, least() - 1, Every::Total));
+    assert_eq!(world.refused(Command::SubmitJob(job("one"))), [Code::BudgetTooSmall]);
+    let refusal = world.ask(Command::SubmitJob(job("one"))).unwrap_err();
+    assert_eq!(
+        refusal.problems[0].message,
+        "Budget 'tiny' on job 'one' is $0.018312 in total and starting the job on compute 'cpu' takes $0.018313 at least: it cannot start. Raise the budget with 'neap budget create --name tiny --amount', or use a cheaper size."
+    );
+}
+
+#[test]
+fn everything_that_is_wrong_with_a_budget_is_said_at_once() {
+    let mut world = World::with_cluster(0, 1);
+    let nowhere = BudgetScope::Group(GroupKey::new("s", "elsewhere"));
+    let Command::PutBudget(mut wrong) = put("not valid", nowhere, 0, Every::Day) else { panic!() };
+    wrong.thresholds = Some(vec![0, 101]);
+    assert_eq!(
+        world.refused(Command::PutBudget(wrong)),
+        [Code::BadArgument, Code::BadArgument, Code::InvalidResourceName, Code::ResourceNotFound]
+    );
+    world.tell(on_cluster(5));
+    assert_eq!(
+        world.refused(put("CAP", BudgetScope::Workspace(WORKSPACE), 5, Every::Day)),
+        [Code::PropertyChangeNotAllowed, Code::PropertyChangeNotAllowed]
+    );
+    let nobody = Command::DeleteBudget { budget: neap_core::BudgetId(9) };
+    assert_eq!(world.refused(nobody), [Code::ResourceNotFound]);
+}
+
+#[test]
+fn what_is_gone_has_no_budgets() {
+    let mut world = World::with_cluster(0, 1);
+    world.tell(on_cluster(5));
+    world.tell(put("of-ws", BudgetScope::Workspace(WORKSPACE), 5, Every::Week));
+    world.tell(put("of-me", BudgetScope::User("me".into()), 5, Every::Week));
+    world.tell(Command::DeleteWorkspace { workspace: WORKSPACE });
+    let left: Vec<_> = world.state.budgets.values().map(|budget| budget.name.to_string()).collect();
+    assert_eq!(left, ["of-me"]);
+    world.tell(Command::PutWorkspace(workspace("ws")));
+}

@@ -1,8 +1,8 @@
 //! The command line: what every command takes, and the tree of commands. Each group defines its own flags in its file.
 
 use crate::commands::{
-    asset, batch, budget, completion, compute, configure, cost, datastore, down, env, job, lock, quota,
-    schedule, status, workspace,
+    asset, batch, budget, completion, compute, configure, cost, datastore, down, env, explain, job, lock, node,
+    queue, quota, schedule, status, workspace,
 };
 use crate::local::{agent, attend, bench, container, doctor, launch, sim, up, verify};
 use crate::output::Format;
@@ -104,6 +104,14 @@ pub enum Command {
     Resources(MlCommand),
     /// What nodes cost, by whom and for what
     Cost(cost::CostArgs),
+    /// Why a job waits or a cluster is as it is, and the least that would change it
+    #[command(subcommand)]
+    Explain(explain::ExplainCommand),
+    /// Who waits on a cluster, in which order, and what each has used
+    Queue(queue::QueueArgs),
+    /// Keep new work off a node, let it on again, or have it go
+    #[command(subcommand)]
+    Node(node::NodeCommand),
     /// Limits on cores: list, set, ask for more
     #[command(subcommand)]
     Quota(quota::QuotaCommand),

@@ -56,6 +56,11 @@ pub(crate) const BATCH_NAME_CHARS_MAX: usize = 32;
 /// Characters of the id by which a client repeats a call.
 pub(crate) const REPEATABILITY_ID_CHARS_MAX: usize = 64;
 
+/// Jobs of a queue that are shown: unless said otherwise, and at most. Of the first ones it is said what they lack.
+pub(crate) const QUEUE_SHOWN: usize = 100;
+pub(crate) const QUEUE_SHOWN_MAX: usize = 10_000;
+pub(crate) const EXPLAINED_JOBS: usize = 3;
+
 /// How long processes have when a node is taken back on somebody's word, unless they say otherwise; and the most they may say.
 pub(crate) const EVICTION_GRACE_S: f64 = 30.0;
 pub(crate) const EVICTION_GRACE_S_MAX: f64 = 3_600.0;

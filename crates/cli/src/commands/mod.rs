@@ -10,8 +10,11 @@ pub mod cost;
 pub mod datastore;
 pub mod down;
 pub mod env;
+pub mod explain;
 pub mod job;
 pub mod lock;
+pub mod node;
+pub mod queue;
 pub mod quota;
 pub mod resource;
 pub mod schedule;
@@ -43,6 +46,9 @@ pub fn run(cli: Cli, terminal: &Terminal) -> Outcome<ExitCode> {
         Command::Configure(args) => configure::run(&args, &global, terminal),
         Command::Completion(args) => completion::run(&args),
         Command::Cost(args) => cost::run(&args, &global, terminal),
+        Command::Explain(command) => explain::run(&command, &global, terminal),
+        Command::Queue(args) => queue::run(&args, &global, terminal),
+        Command::Node(command) => node::run(&command, &global, terminal),
         Command::Quota(command) => quota::run(&command, &global, terminal),
         Command::Budget(command) => budget::run(&command, &global, terminal),
         Command::Lock(command) => lock::run(&command, &global, terminal),

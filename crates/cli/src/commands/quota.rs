@@ -33,6 +33,35 @@ pub enum QuotaCommand {
     /// Turn a request down
     #[command(after_help = "Examples:\n  neap quota deny 3 --reason \"westus is full, use eastus\"")]
     Deny(AnswerArgs),
+    /// How much each user, one user or a team may have running: list, or set with --jobs and --cores
+    ///
+    /// Teams are in the configuration. What waits for such a limit holds nobody else up, and asks for no nodes.
+    User(UserArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  neap quota user -o table\n  neap quota user --jobs 4\n  \
+                        neap quota user --user ann --cores 64 --compute gpu-cluster\n  \
+                        neap quota user --team vision --jobs 20\n  neap quota user --team vision --remove")]
+pub struct UserArgs {
+    /// One user; without --user and --team, each user by himself
+    #[arg(long, conflicts_with = "team")]
+    user: Option<String>,
+    /// All of a team together
+    #[arg(long)]
+    team: Option<String>,
+    /// On one cluster [default: in the workspace]
+    #[arg(long, value_name = "CLUSTER")]
+    compute: Option<String>,
+    /// Jobs at a time
+    #[arg(long)]
+    jobs: Option<u32>,
+    /// Cores at a time
+    #[arg(long)]
+    cores: Option<u32>,
+    /// Take the limit away
+    #[arg(long, conflicts_with_all = ["jobs", "cores"])]
+    remove: bool,
 }
 
 #[derive(Debug, Args)]
@@ -166,9 +195,28 @@ pub fn run(command: &QuotaCommand, global: &Global, terminal: &Terminal) -> Outc
             }
             QuotaCommand::Approve(args) => answer(args, "approve", &session).await?,
             QuotaCommand::Deny(args) => answer(args, "deny", &session).await?,
+            QuotaCommand::User(args) => user(args, &session).await?,
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+const ALLOWANCES: &[Column] = &[("Who", "who"), ("Within", "within"), ("Jobs", "jobs"), ("Cores", "cores")];
+
+async fn user(args: &UserArgs, session: &Session) -> Outcome<()> {
+    let path = session.own_path("allowances");
+    let answer = if args.remove || args.jobs.is_some() || args.cores.is_some() {
+        let body = json!({
+            "user": args.user, "team": args.team, "compute": args.compute, "jobs": args.jobs, "cores": args.cores,
+            "remove": args.remove,
+        });
+        session.client.call(Method::PUT, &path, Some(&body)).await?.body
+    } else if args.user.is_some() || args.team.is_some() || args.compute.is_some() {
+        return Err(Failure::usage("say how much").hint("--jobs N, --cores N, or --remove"));
+    } else {
+        session.client.get(&path).await?
+    };
+    session.print(&answer["value"], ALLOWANCES)
 }
 
 /// What clients are told where there is no limit.

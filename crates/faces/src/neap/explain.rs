@@ -17,7 +17,11 @@ pub(crate) fn get(app: &App, workspace: &Workspace, name: &str) -> Result<Respon
     if reasons.is_empty() {
         reasons = told(&row);
     }
-    Ok(reply::ok(&json!({"job": row.name, "status": row.status.word(), "reasons": reasons})))
+    let verdict = neap_core::unblock::unblock(&app.state(), row.id, app.now());
+    Ok(reply::ok(&json!({
+        "job": row.name, "status": row.status.word(), "reasons": reasons,
+        "verdict": verdict.as_ref().map(super::queue::verdict_of),
+    })))
 }
 
 /// What the tables know of a job that does not wait.

@@ -9,6 +9,7 @@ mod logs;
 mod nodes;
 mod openapi;
 mod provenance;
+mod queue;
 mod quota_requests;
 mod revisions;
 mod run_metrics;
@@ -53,6 +54,14 @@ async fn in_workspace(
         ("GET", ["computes", c, "health"]) => health::get(app, workspace, c),
         ("GET", ["computes", c, "nodes"]) => nodes::list(app, ask, workspace, c),
         ("GET", ["computes", c, "nodes", n, "log"]) => nodes::log(app, workspace, c, n).await,
+        ("POST", ["computes", c, "nodes", n, verb @ ("cordon" | "uncordon" | "drain")]) => {
+            nodes::change(app, ask, workspace, c, n, verb).await
+        }
+        ("GET", ["computes", c, "queue"]) => queue::get(app, ask, workspace, c),
+        ("GET", ["computes", c, "explain"]) => queue::explain_cluster(app, workspace, c),
+        (method @ ("GET" | "PUT"), ["allowances"]) => {
+            queue::allowances(app, ask, workspace, method == "PUT").await
+        }
         ("GET", ["computes", c, "revisions"]) => revisions::list(app, workspace, c),
         ("POST", ["computes", c, "evict"]) => evict::post(app, ask, workspace, c).await,
         ("GET", ["cost"]) => cost::get(app, ask, workspace),

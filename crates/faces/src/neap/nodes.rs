@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use neap_core::state::Workspace;
-use neap_core::{Capacity, ClusterId, NodeId, Refusal};
+use neap_core::{Capacity, ClusterId, Command, NodeId, Refusal};
 use serde_json::{Value, json};
 
 use crate::app::{App, internal, unreadable};
@@ -40,6 +40,7 @@ pub(crate) fn list(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> R
                 "state": row.state,
                 "since": row.since.rfc3339(),
                 "reason": row.reason,
+                "cordoned": state.nodes.get(&row.id).and_then(|node| node.cordon.as_ref()).map(|cordon| &*cordon.reason),
                 "job": jobs.first(),
                 "jobs": jobs,
                 "nominal": capacity(row.nominal),
@@ -80,6 +81,38 @@ pub(crate) async fn log(
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(reply::text(Vec::new())),
         Err(e) => Err(internal(format!("The boot log of {node} could not be read: {e}."))),
     }
+}
+
+/// Keeps new work off a node, lets it on again, or has the node go once its work is done.
+pub(crate) async fn change(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    name: &str,
+    node: &str,
+    verb: &str,
+) -> Result<Response, Refusal> {
+    let state = app.state();
+    let cluster = state.cluster(workspace.id, name).ok_or_else(|| errors::not_found("Compute", name))?;
+    let id = node_id(node).filter(|id| cluster.nodes.contains(id));
+    let id = id.ok_or_else(|| errors::not_found("Node", node))?;
+    let body = ask.json().unwrap_or_default();
+    let said = body.get("reason").and_then(Value::as_str).filter(|reason| !reason.is_empty());
+    let reason = said.map_or_else(|| format!("{} asked for it ({verb})", ask.caller.actor), str::to_owned);
+    let command = match verb {
+        "uncordon" => Command::Uncordon { node: id },
+        verb => Command::Cordon { node: id, leave: verb == "drain", reason: reason.into() },
+    };
+    app.submit(&ask.caller, command, Vec::new()).await?;
+    let state = app.state();
+    let node = state.nodes.get(&id);
+    Ok(reply::ok(&json!({
+        "node_id": format!("n-{id}"),
+        "state": node.map_or("gone", |node| node.word()),
+        "cordoned": node.is_some_and(|node| node.cordon.is_some()),
+        "leaves": node.is_none_or(|node| !node.is_live() || node.cordon.as_ref().is_some_and(|c| c.leave)),
+        "jobs": node.map_or(0, |node| node.attempts.len()),
+    })))
 }
 
 pub(super) fn node_id(text: &str) -> Option<NodeId> {

@@ -43,6 +43,20 @@ pub(crate) fn document(ask: &Ask) -> Value {
             "signals": {"type": "array", "items": {"type": "object", "properties": {"signal": text, "verdict": text, "value": {"type": "number"},
                 "metric": text, "says": text}}}}}))}),
     );
+    for (path, what) in [
+        ("computes/{compute}/queue", "Who waits, in which order, and what each owner has used."),
+        ("computes/{compute}/explain", "Why a cluster is as it is, and what the first who wait lack."),
+        ("allowances", "How much each user or team may have running; PUT sets one."),
+    ] {
+        paths.insert(format!("{WORKSPACE}/{path}"), json!({"get": operation(what, &["compute"], &json!({"type": "object"}))}));
+    }
+    for verb in ["cordon", "uncordon", "drain"] {
+        paths.insert(
+            format!("{WORKSPACE}/computes/{{compute}}/nodes/{{node}}/{verb}"),
+            json!({"post": {"summary": "Keeps new work off a node, lets it on again, or has the node go once its work is done.",
+                "responses": {"200": {"description": "As it is now."}}}}),
+        );
+    }
     let kept = json!({"type": "array", "items": {"type": "object", "properties": {"rank": number, "attempt": number, "saved": text,
         "changed": {"type": ["string", "null"]}, "ended": {"type": ["string", "null"]}, "files": number, "bytes": number,
         "lost_seconds": {"type": ["number", "null"]}}}});

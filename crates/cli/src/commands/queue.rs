@@ -1,0 +1,74 @@
+//! `neap queue`: who waits on a cluster, and what each has used.
+
+use crate::args::Global;
+use crate::client::segment;
+use crate::commands::block_on;
+use crate::failure::Outcome;
+use crate::output::Column;
+use crate::session::Session;
+use crate::terminal::Terminal;
+use clap::Args;
+use serde_json::Value;
+use std::process::ExitCode;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The order is priority, then whose share is smallest (what is long past counts less), then age.\n\n\
+                        Examples:\n  neap queue cpu-cluster\n  neap queue cpu-cluster --shares -o table\n  \
+                        neap queue cpu-cluster --query 'running[].job'"
+)]
+pub struct QueueArgs {
+    /// Name of the cluster
+    #[arg(value_name = "CLUSTER")]
+    cluster: String,
+    /// What each owner has running and has used, instead of the jobs
+    #[arg(long)]
+    shares: bool,
+    /// How many jobs are listed
+    #[arg(long, default_value_t = 100)]
+    top: usize,
+}
+
+const JOBS: &[Column] = &[
+    ("Place", "position"),
+    ("Job", "job"),
+    ("Owner", "owner"),
+    ("Priority", "priority"),
+    ("WaitedSeconds", "waited_seconds"),
+    ("Nodes", "needs.nodes"),
+    ("Cpus", "needs.cpus"),
+    ("HeldBy", "held_by"),
+];
+const SHARES: &[Column] = &[
+    ("Owner", "owner"),
+    ("RunningJobs", "running_jobs"),
+    ("RunningCores", "running_cores"),
+    ("UsedCoreHours", "used_core_hours"),
+];
+
+pub fn run(args: &QueueArgs, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
+    let session = Session::open(global, terminal)?;
+    block_on(async {
+        let path = format!("computes/{}/queue?top={}", segment(&args.cluster), args.top);
+        let answer = session.client.get(&session.own_path(&path)).await?;
+        if global.query.is_some() {
+            session.print(&answer, &[])?;
+        } else if args.shares {
+            session.print(&answer["shares"], SHARES)?;
+        } else {
+            session.print(&answer["jobs"], JOBS)?;
+            let count = |key: &str| answer[key].as_array().map_or(0, Vec::len);
+            session.terminal.note(&format!(
+                "{} wait, {} run; {} of {} nodes have work.",
+                answer["waiting"],
+                count("running"),
+                answer["nodes"]["busy"],
+                answer["nodes"]["live"]
+            ));
+            for cut in answer["cuts"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+                session.terminal.note(cut);
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}

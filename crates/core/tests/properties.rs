@@ -284,7 +284,6 @@ impl World {
                     priority,
                     need,
                     timeout_ms,
-                    owner: if timeout { "me".into() } else { "you".into() },
                     tags: if share { vec![tag_label("team", "red")] } else { vec![] },
                     ..job(&name, cluster)
                 }));

@@ -44,6 +44,7 @@ fn an_agent_that_dials_again_goes_on_saving() {
     assert_eq!(world.ready(1), [], "it is let in, and still taken back");
     assert_eq!(world.node(1).azure_state(), "preempted");
     // One that had not been in yet has nothing to save.
+    world.submit("second");
     world.tell(evict(Some(2)));
     let report = Command::Report(crate::world::ready(NodeId(2)));
     assert_eq!(world.refused(report), [neap_core::Code::ResourceBeingDeleted]);

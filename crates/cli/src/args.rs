@@ -1,7 +1,7 @@
 //! The command line: what every command takes, and the tree of commands. Each group defines its own flags in its file.
 
 use crate::commands::{
-    asset, batch, budget, completion, compute, configure, cost, datastore, down, env, job, lock, quota,
+    asset, batch, budget, completion, compute, configure, cost, datastore, diff, down, env, job, lock, quota,
     schedule, status, workspace,
 };
 use crate::local::{agent, attend, bench, container, doctor, launch, sim, up, verify};
@@ -104,6 +104,8 @@ pub enum Command {
     Resources(MlCommand),
     /// What nodes cost, by whom and for what
     Cost(cost::CostArgs),
+    /// What is different about a cluster between two times
+    Diff(diff::DiffArgs),
     /// Limits on cores: list, set, ask for more
     #[command(subcommand)]
     Quota(quota::QuotaCommand),

@@ -8,6 +8,7 @@ pub mod compute;
 pub mod configure;
 pub mod cost;
 pub mod datastore;
+pub mod diff;
 pub mod down;
 pub mod env;
 pub mod job;
@@ -43,6 +44,7 @@ pub fn run(cli: Cli, terminal: &Terminal) -> Outcome<ExitCode> {
         Command::Configure(args) => configure::run(&args, &global, terminal),
         Command::Completion(args) => completion::run(&args),
         Command::Cost(args) => cost::run(&args, &global, terminal),
+        Command::Diff(args) => diff::run(&args, &global, terminal),
         Command::Quota(command) => quota::run(&command, &global, terminal),
         Command::Budget(command) => budget::run(&command, &global, terminal),
         Command::Lock(command) => lock::run(&command, &global, terminal),

@@ -21,6 +21,7 @@ use crate::environment::engine::Engine;
 use crate::environment::order::Answer;
 use crate::environment::provide::{Ground, Provided};
 use crate::folder::{Folder, Folders};
+use crate::gpus::{self, Gpus, Held, Meter};
 use crate::prepare::{self, Layout, limits};
 use crate::python::{self, Interpreter};
 use crate::services::{self, Desk};
@@ -43,6 +44,7 @@ pub(crate) struct Node {
     /// Environments of all nodes of this host.
     pub cache: Cache,
     pub engines: Engines,
+    pub gpus: Gpus,
 }
 
 /// What is known of the container engine for a while.
@@ -168,6 +170,9 @@ pub(crate) async fn run(
             (prepare_failed(FailureClass::System, full), SpoolEnd::default())
         }
     };
+    if node.gpus.len() > 0 {
+        let _ = say.send(Happening::Session(Input::Gpus { gpus: node.gpus.states() }));
+    }
     if !running.discarded && !matches!(orders.try_recv(), Ok(Order::Discard)) {
         neap_crash::point("outputs-stored-before-report");
         let _ = say.send(Happening::Ended { attempt, exit, end });
@@ -209,13 +214,13 @@ impl Drop for Minding {
     }
 }
 
-pub(crate) struct Running<'a> {
-    pub node: &'a Node,
+pub(crate) struct Running<'n> {
+    pub node: &'n Node,
     attempt: AttemptRef,
-    pub spec: &'a AttemptSpec,
-    say: &'a UnboundedSender<Happening>,
-    spool: &'a OnceCell<SpoolReader>,
-    desk: &'a OnceCell<Rc<Desk>>,
+    pub spec: &'n AttemptSpec,
+    say: &'n UnboundedSender<Happening>,
+    spool: &'n OnceCell<SpoolReader>,
+    desk: &'n OnceCell<Rc<Desk>>,
     folder: Option<Folder>,
     pub slot: u32,
     /// It has run, and its folder is fit for another.
@@ -237,7 +242,7 @@ pub(crate) enum Stage<'b> {
     Run(&'b BTreeMap<String, String>),
 }
 
-impl Running<'_> {
+impl<'n> Running<'n> {
     async fn run(&mut self, orders: &mut UnboundedReceiver<Order>) -> (Exit, SpoolEnd) {
         let python = self.node.python(self.spec.isolation).await;
         let user = self.node.user(self.spec.isolation, self.slot);
@@ -248,6 +253,10 @@ impl Running<'_> {
         let _ = self.spool.set(SpoolReader::new(&folder.dir, self.spec.log_bytes_max));
         let namespaces = self.node.spawner.capabilities().namespaces();
         let mut layout = Layout::new(folder, self.spec, namespaces, user);
+        let gpus = match self.gpus(&layout, orders).await {
+            Ok(gpus) => gpus,
+            Err(exit) => return self.not_run(&layout, exit),
+        };
         let mut provided = match self.provide(&mut layout, python.as_ref(), orders).await {
             Ok(provided) => provided,
             Err(exit) => return self.not_run(&layout, exit),
@@ -261,9 +270,14 @@ impl Running<'_> {
             }
         };
         provided.facts.extend(self.provenance(&layout, &provided, python.as_ref()));
+        provided.facts.extend(gpus.facts(namespaces && self.spec.isolation == Isolation::Full));
+        let prepared = prepared.map(|mut launch| {
+            gpus.equip(&mut launch);
+            launch
+        });
         let prepared = match prepared {
             Ok(mut launch) => match self.attend(&layout, &provided, &mut launch) {
-                Ok(()) => self.contain(&layout, &provided, launch),
+                Ok(()) => self.contain(&layout, &provided, launch, &gpus),
                 Err(exit) => Err(exit),
             },
             Err(exit) => Err(exit),
@@ -276,7 +290,7 @@ impl Running<'_> {
                 keeping.begins();
                 let launched = tokio::select! {
                     biased;
-                    launched = self.supervise(&layout, &launch, Stage::Run(&provided.facts), orders) => launched,
+                    launched = self.measured(&gpus, &layout, &launch, &provided.facts, orders) => launched,
                     never = keeping.periodically() => match never {},
                 };
                 drop(minding);
@@ -285,6 +299,10 @@ impl Running<'_> {
             Err(exit) => Err(exit),
         };
         let contained = self.contained(&layout, &provided).await;
+        drop(gpus);
+        if self.node.gpus.len() > 0 {
+            self.tell(Input::Gpus { gpus: self.node.gpus.states() });
+        }
         match launched {
             Ok(record) => {
                 neap_crash::point("exit-recorded-before-outputs");
@@ -292,6 +310,56 @@ impl Running<'_> {
             }
             Err(exit) => self.not_run(&layout, exit),
         }
+    }
+
+    /// The GPUs that are the attempt's for as long as it runs.
+    async fn gpus(
+        &mut self,
+        layout: &Layout,
+        orders: &mut UnboundedReceiver<Order>,
+    ) -> Result<Held<'n>, Exit> {
+        let count = self.spec.limits.gpus.min(self.node.gpus.len());
+        let patience = std::time::Duration::from_millis(gpus::WAIT_MS);
+        let held = tokio::select! {
+            biased;
+            held = tokio::time::timeout(patience, self.node.gpus.take(self.attempt, count)) => held,
+            order = orders.recv() => {
+                self.discarded = order == Some(Order::Discard);
+                return Err(Exit::Stopped);
+            }
+        };
+        let held = held.map_err(|_| {
+            prepare_failed(FailureClass::System, "other attempts on the node have not let go of its GPUs")
+        })?;
+        if let Some(line) = held.first_line() {
+            layout
+                .say(&line)
+                .map_err(|e| prepare_failed(FailureClass::System, format!("writing the log: {e}")))?;
+        }
+        Ok(held)
+    }
+
+    /// Runs the command, and looks at its GPUs meanwhile. What they were used for is told when it is over.
+    async fn measured(
+        &mut self,
+        gpus: &Held<'_>,
+        layout: &Layout,
+        launch: &Launch,
+        facts: &BTreeMap<String, String>,
+        orders: &mut UnboundedReceiver<Order>,
+    ) -> Result<ExitRecord, Exit> {
+        let meter = RefCell::new(Meter::new(boot_ms()));
+        let say = self.say;
+        let launched = tokio::select! {
+            biased;
+            launched = self.supervise(layout, launch, Stage::Run(facts), orders) => launched,
+            never = gpus.measure(&meter, say) => match never {},
+        };
+        let facts = gpus.summary(&meter.borrow());
+        if !facts.is_empty() {
+            self.tell(Input::Measured { attempt: self.attempt, facts });
+        }
+        launched
     }
 
     fn not_run(&self, layout: &Layout, exit: Exit) -> (Exit, SpoolEnd) {
@@ -315,10 +383,17 @@ impl Running<'_> {
     }
 
     /// The launch of a container, where there is one: the process that drives the engine.
-    fn contain(&self, layout: &Layout, provided: &Provided, launch: Launch) -> Result<Launch, Exit> {
+    fn contain(
+        &self,
+        layout: &Layout,
+        provided: &Provided,
+        launch: Launch,
+        gpus: &Held<'_>,
+    ) -> Result<Launch, Exit> {
         let Ground::Container { engine, image } = &provided.ground else { return Ok(launch) };
         let attempt = (self.attempt, self.spec);
-        let order = container::order(self.node, attempt, layout, (engine, image), &launch);
+        let mut order = container::order(self.node, attempt, layout, (engine, image), &launch);
+        order.gpus = gpus.for_container();
         container::launch(self.node, layout, engine, order, launch)
             .map_err(|e| prepare_failed(FailureClass::System, format!("preparing the container: {e}")))
     }

@@ -26,6 +26,9 @@ pub struct NodeConfig {
     pub cpus_milli: u32,
     pub memory_mb: u64,
     pub gpus: u32,
+    /// The GPUs that are this node's and no other's; no more than `gpus`.
+    #[serde(default)]
+    pub gpu_devices: Vec<neap_sandbox::Gpu>,
     /// Folders that attempts must not see.
     #[serde(default)]
     pub hide_paths: Vec<PathBuf>,

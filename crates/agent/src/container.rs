@@ -94,7 +94,8 @@ pub(crate) fn order(
         cpus_milli: launch.limits.cpus_milli,
         memory_mb: launch.limits.memory_mb,
         processes: launch.limits.processes,
-        gpus: spec.limits.gpus.min(node.facts.gpus),
+        // Whoever holds them says which.
+        gpus: Vec::new(),
         shm_bytes,
         ulimits,
         process: process_file(layout),

@@ -22,6 +22,7 @@ use crate::connection::{self, Credentials};
 use crate::distributed;
 use crate::environment::cache::Cache;
 use crate::folder::Folders;
+use crate::gpus::Gpus;
 use crate::services::{self, Desk};
 use crate::session::{ExitReason, Input, Output, Session};
 use crate::{Error, NodeConfig, boot_log, trust};
@@ -103,6 +104,11 @@ pub(crate) async fn run(dir: &Path, config: NodeConfig, spawner: Spawner) -> Res
     for sentence in &facts.isolation_missing {
         boot_log::line(sentence);
     }
+    let own = config.gpu_devices.iter().take(facts.gpus as usize).cloned().collect();
+    let gpus = Gpus::new(own);
+    for line in gpus.lines() {
+        boot_log::line(&line);
+    }
     let spawner_end: OwnedFd =
         spawner.watch().try_clone_to_owned().map_err(file("watching the spawner of", dir))?;
     #[expect(
@@ -122,6 +128,7 @@ pub(crate) async fn run(dir: &Path, config: NodeConfig, spawner: Spawner) -> Res
         slots: RefCell::new(BTreeSet::new()),
         cache: Cache::new(config.environments_dir()),
         engines: Engines::default(),
+        gpus,
         config: config.clone(),
     });
     let credentials = Rc::new(Credentials::new(dir, ca_pem));
@@ -154,6 +161,10 @@ pub(crate) async fn run(dir: &Path, config: NodeConfig, spawner: Spawner) -> Res
         renew_at_ms: u64::MAX,
         over: None,
     };
+    if driver.node.gpus.len() > 0 {
+        let gpus = driver.node.gpus.states();
+        driver.handle(Happening::Session(Input::Gpus { gpus }))?;
+    }
     let mut batch = Vec::new();
     loop {
         let wake_at_ms = driver.session.wake_at_ms().min(driver.renew_at_ms);
@@ -325,7 +336,7 @@ fn facts(config: &NodeConfig, spawner: &Spawner) -> NodeFacts {
         pid: std::process::id(),
         cpus_milli: least(config.cpus_milli.into(), machine.cpus_milli.into()) as u32,
         memory_mb: least(config.memory_mb, machine.memory_mb),
-        gpus: config.gpus.min(machine.gpus),
+        gpus: u32::try_from(config.gpu_devices.len()).unwrap_or(u32::MAX).min(config.gpus),
         isolation: capabilities.have.iter().map(|word| (*word).to_owned()).collect(),
         isolation_missing: capabilities.missing.clone(),
     }

@@ -18,6 +18,7 @@ mod driver;
 mod environment;
 mod finalize;
 mod folder;
+mod gpus;
 pub mod launcher;
 mod mltable;
 mod prepare;

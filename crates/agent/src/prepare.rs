@@ -191,6 +191,7 @@ pub(crate) async fn prepare(
             user: layout.owner,
             users: None,
             binds: cached.and_then(Cached::bind).into_iter().collect(),
+            closed_devices: Vec::new(),
         }),
         slot,
         limits: limits(node, spec),

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use neap_protocol::{
-    AttemptRef, AttemptSpec, Down, Exit, FailureClass, KnownAttempt, LOG_CHUNK_BYTES_MAX, NodeFacts,
-    PROTOCOL_VERSION, Report, Secret, ServiceState, StopWhy, Up,
+    AttemptRef, AttemptSpec, Down, Exit, FailureClass, GpuState, KnownAttempt, LOG_CHUNK_BYTES_MAX,
+    NodeFacts, PROTOCOL_VERSION, Report, Secret, ServiceState, StopWhy, Up,
 };
 
 /// A node that was never welcomed gives up after this long: nobody may know that it exists.
@@ -34,6 +34,11 @@ pub enum Input {
         attempt: AttemptRef,
         bytes: u64,
     },
+    /// What it used, now that its processes have ended.
+    Measured {
+        attempt: AttemptRef,
+        facts: BTreeMap<String, String>,
+    },
     Finalizing {
         attempt: AttemptRef,
     },
@@ -47,6 +52,10 @@ pub enum Input {
     Services {
         attempt: AttemptRef,
         services: Vec<ServiceState>,
+    },
+    /// How the node's GPUs are.
+    Gpus {
+        gpus: Vec<GpuState>,
     },
     Timer,
 }
@@ -113,6 +122,8 @@ pub struct Session {
     heartbeat_at_ms: u64,
     leave_by_ms: Option<u64>,
     attempts: BTreeMap<AttemptRef, Attempt>,
+    /// As they were last told.
+    gpus: Vec<GpuState>,
     over: bool,
 }
 
@@ -153,6 +164,7 @@ impl Session {
             heartbeat_at_ms: u64::MAX,
             leave_by_ms: None,
             attempts: BTreeMap::new(),
+            gpus: Vec::new(),
             over: false,
         }
     }
@@ -176,6 +188,13 @@ impl Session {
             Input::Down(down) => self.heard(now_ms, down, out),
             Input::Started { attempt, properties } => {
                 self.report(attempt, Report::Started { properties }, out);
+            }
+            Input::Measured { attempt, facts } => self.report(attempt, Report::Measured { facts }, out),
+            Input::Gpus { gpus } => {
+                if self.welcomed && self.gpus != gpus {
+                    out.push(Output::Send(Up::Gpus { gpus: gpus.clone() }));
+                }
+                self.gpus = gpus;
             }
             Input::Finalizing { attempt } => self.report(attempt, Report::Finalizing, out),
             Input::LogGrew { attempt, bytes } => {
@@ -234,6 +253,9 @@ impl Session {
                     known.sent_number = 0;
                     known.log_sent = known.log_acknowledged;
                     known.last_sent = false;
+                }
+                if !self.gpus.is_empty() {
+                    out.push(Output::Send(Up::Gpus { gpus: self.gpus.clone() }));
                 }
                 let with_services = self.attempts.iter().filter(|(_, known)| !known.services.is_empty());
                 out.extend(with_services.map(|(attempt, known)| known.services_told(*attempt)));

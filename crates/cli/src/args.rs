@@ -1,8 +1,8 @@
 //! The command line: what every command takes, and the tree of commands. Each group defines its own flags in its file.
 
 use crate::commands::{
-    asset, batch, budget, completion, compute, configure, cost, datastore, down, env, explain, job, lock, node,
-    queue, quota, schedule, status, workspace,
+    asset, batch, budget, completion, compute, configure, cost, datastore, diff, down, env, explain, job,
+    lock, node, queue, quota, schedule, status, workspace,
 };
 use crate::local::{agent, attend, bench, container, doctor, launch, sim, up, verify};
 use crate::output::Format;
@@ -112,6 +112,8 @@ pub enum Command {
     /// Keep new work off a node, let it on again, or have it go
     #[command(subcommand)]
     Node(node::NodeCommand),
+    /// What is different about a cluster between two times
+    Diff(diff::DiffArgs),
     /// Limits on cores: list, set, ask for more
     #[command(subcommand)]
     Quota(quota::QuotaCommand),

@@ -13,6 +13,7 @@ mod connection;
 mod entity;
 mod failure;
 mod local;
+mod moment;
 mod names;
 mod output;
 mod preparation;

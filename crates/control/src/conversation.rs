@@ -13,8 +13,8 @@ use neap_core::planted::{self, Bug};
 use neap_core::problem::Code;
 use neap_core::{AttemptId, Capacity, JobId, Millis, NodeId, Refusal, State};
 use neap_protocol::{
-    AttemptRef, Down, Exit, FailureClass, KnownAttempt, LogChunk, NodeFacts, PROTOCOL_VERSION, Report,
-    Secret, ServiceState, StopWhy, Up,
+    AttemptRef, Down, Exit, FailureClass, GpuState, KnownAttempt, LogChunk, NodeFacts, PROTOCOL_VERSION,
+    Report, Secret, ServiceState, StopWhy, Up,
 };
 
 use crate::roster::{Roster, pace};
@@ -57,6 +57,11 @@ pub enum Output {
         node: NodeId,
         attempt: AttemptId,
         services: Vec<ServiceState>,
+    },
+    /// How this node's GPUs are.
+    Gpus {
+        node: NodeId,
+        gpus: Vec<GpuState>,
     },
     /// A stream that this node was asked for does not come.
     StreamFailed {
@@ -219,6 +224,7 @@ impl Conversation {
             | Up::Report { .. }
             | Up::Renew { .. }
             | Up::Services { .. }
+            | Up::Gpus { .. }
             | Up::StreamFailed { .. } => {
                 self.refuse("the first message must be hello", out);
             }
@@ -296,6 +302,7 @@ impl Conversation {
             Up::Services { attempt, services } => {
                 out.push(Output::Services { node, attempt: core_id(attempt), services });
             }
+            Up::Gpus { gpus } => out.push(Output::Gpus { node, gpus }),
             Up::StreamFailed { stream, reason } => out.push(Output::StreamFailed { node, stream, reason }),
             Up::Join { .. } | Up::Hello { .. } => self.end("it introduced itself twice".into(), out),
         }
@@ -415,6 +422,7 @@ pub fn stop_order(state: &State, id: AttemptId, now: Millis) -> Down {
 fn core_news(report: Report) -> AttemptNews {
     match report {
         Report::Started { properties } => AttemptNews::Started { facts: properties },
+        Report::Measured { facts } => AttemptNews::Measured { facts },
         Report::Finalizing => AttemptNews::Finalizing,
         Report::Ended { exit } => AttemptNews::Ended { exit: core_exit(exit) },
     }

@@ -11,6 +11,8 @@ use tokio::sync::{oneshot, watch};
 use crate::clock;
 use crate::machine::Input;
 use crate::metrics::Metrics;
+use crate::node_gpus::NodeGpus;
+use crate::past::Past;
 use crate::services::Services;
 use crate::trace::{SpanKind, Tracer};
 use crate::writer::Message;
@@ -46,6 +48,10 @@ pub(crate) struct Inner {
     pub(crate) metrics: Metrics,
     pub(crate) tracer: Tracer,
     pub(crate) services: Services,
+    pub(crate) gpus: NodeGpus,
+    pub(crate) past: Past,
+    /// Of a handle on the past: when.
+    pub(crate) as_of: Option<Millis>,
 }
 
 impl Handle {
@@ -59,7 +65,7 @@ impl Handle {
     }
 
     pub fn now(&self) -> Millis {
-        clock::wall().max(self.inner.published.load().now)
+        self.inner.as_of.unwrap_or_else(|| clock::wall().max(self.inner.published.load().now))
     }
 
     /// Asks for a command to be decided. The answer comes after its events are durable.
@@ -106,6 +112,11 @@ impl Handle {
     /// What runs beside attempts, and how it is reached.
     pub fn services(&self) -> &Services {
         &self.inner.services
+    }
+
+    /// The GPUs of nodes, as they were told last.
+    pub fn gpus(&self) -> &NodeGpus {
+        &self.inner.gpus
     }
 
     /// Why nothing can be recorded, if so: the log is damaged, or the last writes failed.

@@ -40,3 +40,8 @@ pub const SERVICE_STREAM_S: u64 = 10;
 pub const SERVICES_TOLD_MAX: usize = 64;
 /// Versions of an asset that are looked at for its next number.
 pub const VERSIONS_LOOKED_AT_MAX: u32 = 10_000;
+/// GPUs of one node that are remembered.
+pub const NODE_GPUS_MAX: usize = 256;
+/// Times in the past that are kept made, and records that are replayed for one.
+pub const MOMENTS_KEPT: usize = 2;
+pub const PAST_RECORDS_MAX: u64 = 5_000_000;

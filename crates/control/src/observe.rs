@@ -238,6 +238,7 @@ impl Observer {
             | Event::AttemptStopRequested(_)
             | Event::JobCancelRequested(_)
             | Event::JobDeleted(_)
+            | Event::AttemptMeasured(_)
             | Event::DocumentErased(_) => {}
         }
     }

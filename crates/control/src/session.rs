@@ -150,6 +150,11 @@ impl<R: AsyncRead + Unpin> Session<R> {
                 self.sessions.handle.inner.services.tell(node, attempt, services, &state);
                 Ok(())
             }
+            Output::Gpus { node, gpus } => {
+                let state = self.sessions.handle.inner.published.load();
+                self.sessions.handle.inner.gpus.tell(node, gpus, &state);
+                Ok(())
+            }
             Output::StreamFailed { node, stream, reason } => {
                 self.sessions.handle.inner.services.failed(node, stream.reveal(), reason);
                 Ok(())

@@ -19,7 +19,9 @@ use crate::handle::{Handle, Inner};
 use crate::machine::Machine;
 use crate::measured::Measured;
 use crate::metrics::Metrics;
+use crate::node_gpus::NodeGpus;
 use crate::orders::{AttemptOrders, OrderSettings};
+use crate::past::Past;
 use crate::services::Services;
 use crate::sessions::{Gate, Sessions};
 use crate::trace::Tracer;
@@ -82,6 +84,9 @@ pub async fn start(opened: Opened, parts: ControlParts) -> Result<Control, Start
         metrics: Metrics::default(),
         tracer: Tracer::default(),
         services: Services::default(),
+        gpus: NodeGpus::default(),
+        past: Past::default(),
+        as_of: None,
     });
     let handle = Handle { inner: inner.clone() };
     let orders =

@@ -166,6 +166,12 @@ pub fn apply(state: &mut State, at: Millis, event: &Event) {
             attempt.since = at;
             attempt.last_report = e.report;
         }),
+        Event::AttemptMeasured(e) => match e.rank {
+            None => jobs::with_attempt(state, e.id, e.attempt, |attempt| attempt.last_report = e.report),
+            Some(rank) => {
+                jobs::with_rank(state, e.id, e.attempt, rank, |rank| rank.last_report = e.report);
+            }
+        },
         Event::AttemptStopRequested(e) => jobs::with_attempt(state, e.id, e.attempt, |attempt| {
             attempt.stop = Some(Stop { why: e.why, deadline: e.deadline, reason: e.reason.clone() });
         }),

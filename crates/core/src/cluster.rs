@@ -153,7 +153,7 @@ pub enum Cut {
     Maximum { wanted: u32, max: u32 },
     /// The provider makes no more nodes than this, all clusters together.
     ProviderNodes { in_use: u32, max: u32 },
-    /// `local.capacity: strict` and the machine is full.
+    /// `local.capacity: strict` and the machine is full, or its GPUs are all in nodes.
     ProviderCapacity { free: Capacity, needed: Capacity },
     /// The next job wants several nodes at once. The provider never makes as many, or another cluster's job, which
     /// came before, waits for as many too.
@@ -207,6 +207,12 @@ impl Cut {
             Self::ProviderNodes { in_use, max } => {
                 format!(
                     "The provider makes at most {max} nodes (local.max_nodes) and {in_use} exist, over all clusters."
+                )
+            }
+            Self::ProviderCapacity { free, needed } if needed.gpus > free.gpus => {
+                format!(
+                    "A node needs {} GPU(s) and {} of this machine's are free; a GPU is never in two nodes.",
+                    needed.gpus, free.gpus
                 )
             }
             Self::ProviderCapacity { free, needed } => {

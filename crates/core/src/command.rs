@@ -356,7 +356,15 @@ pub enum Report {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttemptNews {
-    Started { facts: AttemptFacts },
+    Started {
+        facts: AttemptFacts,
+    },
+    /// What it used, as far as the log keeps that.
+    Measured {
+        facts: AttemptFacts,
+    },
     Finalizing,
-    Ended { exit: Exit },
+    Ended {
+        exit: Exit,
+    },
 }

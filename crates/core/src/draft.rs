@@ -147,6 +147,7 @@ impl Draft {
                 self.job(e.id);
             }
             Event::AttemptStarted(e) => self.job(e.id),
+            Event::AttemptMeasured(e) => self.job(e.id),
             Event::AttemptFinalizing(e) => self.job(e.id),
             Event::AttemptStopRequested(e) => self.job(e.id),
             Event::JobRequeued(e) => {

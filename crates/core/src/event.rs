@@ -268,6 +268,15 @@ events! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<Arc<str>>,
     }
+    /// What an attempt used of its GPUs, once it is over; of one rank, where there are several.
+    "attempt.measured" v 1 AttemptMeasured {
+        id: JobId,
+        attempt: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rank: Option<u32>,
+        report: u64,
+        facts: AttemptFacts,
+    }
     "attempt.finalizing" v 1 AttemptFinalizing { id: JobId, attempt: u32, report: u64, }
     "attempt.stop_requested" v 1 AttemptStopRequested {
         id: JobId,

@@ -76,3 +76,6 @@ pub const TAG_VALUE_CHARS_MAX: usize = 1_000;
 pub const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
 /// Smallest share of a node that a job may ask for.
 pub const SHARE_CPUS_MILLI_MIN: u32 = 10;
+/// A job whose GPUs worked less than this, on average over at least so long, is told so.
+pub const GPU_HINT_BELOW_PERCENT: u64 = 50;
+pub const GPU_HINT_SECONDS_MIN: u64 = 30;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::catalogue;
 use crate::cluster::{Cluster, Cut, Scale, Shape, Tier};
 use crate::ids::WorkspaceId;
+use crate::own::Own;
 use crate::planted::{self, Bug};
 use crate::problem::{Code, Problem};
 use crate::state::State;
@@ -51,10 +51,10 @@ impl Pool {
     }
 
     /// The same read back, with blanks or underscores, in any case.
-    pub fn parse(name: &str) -> Option<Self> {
+    pub fn parse(name: &str, own: &Own) -> Option<Self> {
         let plain = |name: &str| name.replace('_', " ").to_lowercase();
         let name = plain(name);
-        let families = catalogue::sizes().map(|size| Self::Family(size.family.into()));
+        let families = own.families().into_iter().map(Self::Family);
         [Self::Dedicated, Self::LowPriority, Self::Clusters, Self::NodesPerCluster]
             .into_iter()
             .chain(families)

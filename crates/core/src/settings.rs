@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::catalogue;
 use crate::limits;
+use crate::own::Own;
 use crate::units::Capacity;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +30,9 @@ pub struct Settings {
     pub unusable_keep_ms: u64,
     /// Between the polite and the final signal when an attempt is stopped.
     pub stop_grace_ms: u64,
+    /// Sizes and prices beside the catalogue's.
+    #[serde(default)]
+    pub own: Arc<Own>,
     pub provider: ProviderSettings,
     /// Who is in which team, for limits on what a team may have.
     #[serde(default)]
@@ -80,6 +84,7 @@ impl Default for Settings {
             leave_deadline_ms: 30_000,
             unusable_keep_ms: 300_000,
             stop_grace_ms: 5_000,
+            own: Arc::default(),
             provider: ProviderSettings { name: "local".into(), machine: None, nodes_max: 64, strict: false },
             teams: BTreeMap::new(),
         }

@@ -15,7 +15,7 @@ use crate::ids::JobId;
 use crate::job::{Job, JobState, Need};
 use crate::lock;
 use crate::node::NodeState;
-use crate::plan::{Packing, provider_nodes_ever};
+use crate::plan::{Packing, counted, provider_nodes_ever};
 use crate::queue::Order;
 use crate::quota;
 use crate::state::State;
@@ -298,10 +298,17 @@ fn provider(state: &State, nominal: Capacity, missing: u32, job: &Job) -> Option
             provider.nodes_max
         ));
     }
-    let machine = provider.machine.filter(|_| provider.strict)?;
-    let each = nominal.min(machine);
+    let machine = provider.machine?;
+    let each = counted(provider, nominal.min(machine));
     let mut free = machine.minus(state.provided);
     for _ in 0..missing {
+        if each.gpus > free.gpus {
+            return Some(format!(
+                "{missing} more nodes with {} GPU(s) are needed{at_once}; {} of this machine's are free, and a GPU is never in two nodes.",
+                each.gpus,
+                machine.minus(state.provided).gpus
+            ));
+        }
         if !free.fits(each) {
             return Some(format!(
                 "{missing} more nodes of {each} are needed{at_once}; the machine has {} free and local.capacity is strict.",

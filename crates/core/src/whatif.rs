@@ -64,6 +64,9 @@ fn lift(state: &mut State, id: JobId, cluster: ClusterId, lifted: &BTreeSet<Kind
             Kind::Provider => {
                 state.settings.provider.nodes_max = u32::MAX;
                 state.settings.provider.strict = false;
+                if let Some(machine) = &mut state.settings.provider.machine {
+                    machine.gpus = u32::MAX;
+                }
             }
             Kind::Maximum | Kind::BootBackoff => {}
         }

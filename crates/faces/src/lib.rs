@@ -21,6 +21,7 @@ mod metrics;
 mod mlflow;
 pub mod neap;
 mod parallel;
+mod past;
 mod reply;
 mod routes;
 mod services;

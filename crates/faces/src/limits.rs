@@ -64,3 +64,5 @@ pub(crate) const EXPLAINED_JOBS: usize = 3;
 /// How long processes have when a node is taken back on somebody's word, unless they say otherwise; and the most they may say.
 pub(crate) const EVICTION_GRACE_S: f64 = 30.0;
 pub(crate) const EVICTION_GRACE_S_MAX: f64 = 3_600.0;
+/// Changes that a comparison of two times lists; the rest are counted.
+pub const DIFF_ROWS_MAX: usize = 1_000;

@@ -18,7 +18,7 @@ use tracing::Instrument;
 use crate::app::App;
 use crate::ask::{self, Ask, Caller, Query};
 use crate::metrics::http::{self, HttpMetrics};
-use crate::{arm, audience, history, limits, metrics, mlflow, neap, parallel, reply, services};
+use crate::{arm, audience, history, limits, metrics, mlflow, neap, parallel, past, reply, services};
 
 struct Entrance {
     app: App,
@@ -210,6 +210,11 @@ async fn route(entrance: &Entrance, request: Request) -> Response {
         caller,
         body,
     };
+    let past = match past::asked(app, &ask).await {
+        Ok(past) => past,
+        Err(refusal) => return arm::errors::refuse(&refusal),
+    };
+    let app = past.as_ref().unwrap_or(app);
     let answered = match face {
         Face::Arm => arm::answer(app, &ask).await,
         Face::History => history::answer(app, &ask).await,

@@ -66,6 +66,7 @@ pub(crate) fn named_by(event: &Event) -> [Option<DocHash>; 2] {
         | Event::RankReported(_)
         | Event::RankEnded(_)
         | Event::AttemptStarted(_)
+        | Event::AttemptMeasured(_)
         | Event::AttemptFinalizing(_)
         | Event::AttemptStopRequested(_)
         | Event::JobRequeued(_)

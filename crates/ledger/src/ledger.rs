@@ -18,7 +18,7 @@ use crate::reader::{Damage, Reader};
 use crate::recent::Recent;
 use crate::snapshot::{self, Snapshotter};
 use crate::start::Started;
-use crate::{costs, database, limits, projection, schema, start};
+use crate::{costs, database, limits, past, projection, schema, start};
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -109,6 +109,7 @@ impl Ledger {
         snapshot::sweep_parts(&snapshots);
 
         let path = dir.join(database::FILE);
+        past::sweep(&path);
         create_private(&path)?;
         let mut connection = database::open_writer(&path)?;
         if let Some(pages) = options.pages_max {

@@ -2,12 +2,12 @@
 //! tables themselves, so that the same events always make the same rows, and `verify --replay` can compare.
 
 use neap_core::event::{
-    AssetDeleted, AssetPut, AttemptFinalizing, AttemptStarted, ClusterCreated, ClusterDeleted,
-    DocumentErased, FamilyOpened, JobCancelRequested, JobDeleted, JobEnded, JobPlaced, JobReleased,
-    JobRequeued, JobSubmitted, JobUpdated, NodeCreating, NodeGone, NodeLeaving, NodePreparing, NodeReady,
-    NodeRequested, NodeUnusable, RankEnded,
+    AssetDeleted, AssetPut, AttemptFinalizing, AttemptMeasured, AttemptStarted, ClusterCreated,
+    ClusterDeleted, DocumentErased, FamilyOpened, JobCancelRequested, JobDeleted, JobEnded, JobPlaced,
+    JobReleased, JobRequeued, JobSubmitted, JobUpdated, NodeCreating, NodeGone, NodeLeaving, NodePreparing,
+    NodeReady, NodeRequested, NodeUnusable, RankEnded,
 };
-use neap_core::job::Status;
+use neap_core::job::{AttemptFacts, Status};
 use neap_core::{ClusterId, Event, JobId, Millis, NodeId};
 use rusqlite::{Connection, Params, Result, params};
 use serde::Serialize;
@@ -41,6 +41,7 @@ pub(crate) fn project(tables: &Connection, seq: u64, at: Millis, event: &Event) 
         Event::JobUpdated(e) => job_updated(tables, e),
         Event::JobPlaced(e) => job_placed(tables, e),
         Event::AttemptStarted(e) => attempt_started(tables, at, e),
+        Event::AttemptMeasured(e) => attempt_measured(tables, e),
         Event::AttemptFinalizing(e) => attempt_finalizing(tables, e),
         Event::RankEnded(e) => rank_ended(tables, at, e),
         Event::JobRequeued(e) => job_requeued(tables, at, e),
@@ -339,6 +340,21 @@ fn attempt_started(tables: &Connection, at: Millis, e: &AttemptStarted) -> Resul
         "UPDATE jobs SET status = iif(status = 'CancelRequested', status, ?4), started = ?3, facts = ?5 \
          WHERE id = ?1 AND attempt = ?2",
         params![to_sql(e.id.0), e.attempt, to_sql(at.0), Status::Running.word(), facts],
+    )
+}
+
+/// What it used stands beside what it was started with; that of a further rank under a name of its own.
+fn attempt_measured(tables: &Connection, e: &AttemptMeasured) -> Result<()> {
+    let facts: AttemptFacts = match e.rank.filter(|rank| *rank > 0) {
+        None => e.facts.clone(),
+        Some(rank) => {
+            e.facts.iter().map(|(key, value)| (format!("{key}.rank-{rank}"), value.clone())).collect()
+        }
+    };
+    run(
+        tables,
+        "UPDATE jobs SET facts = json_patch(coalesce(facts, '{}'), ?3) WHERE id = ?1 AND attempt = ?2",
+        params![to_sql(e.id.0), e.attempt, json(&facts)?],
     )
 }
 

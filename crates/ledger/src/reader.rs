@@ -12,6 +12,7 @@ use crate::costs::{self, CostQuery, CostRow};
 use crate::database;
 use crate::error::Error;
 use crate::limits;
+use crate::past::{self, Moment, Reach, Temporary};
 use crate::recent::Recent;
 use crate::rows::{AssetRow, ClusterRow, JobRow, NodeRow};
 use crate::upcast;
@@ -22,6 +23,8 @@ pub(crate) type Damage = Arc<OnceLock<String>>;
 #[derive(Clone, Debug)]
 pub struct Reader {
     pool: Arc<Pool>,
+    /// Where records and documents are, if elsewhere than the tables: a reader of the past.
+    records: Option<Arc<Self>>,
 }
 
 #[derive(Debug)]
@@ -30,6 +33,8 @@ struct Pool {
     idle: Mutex<Vec<Connection>>,
     damage: Damage,
     recent: Recent,
+    /// The file is nobody's but its readers'.
+    _temporary: Option<Temporary>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,7 +72,38 @@ pub struct Revision {
 
 impl Reader {
     pub(crate) fn new(path: &Path, damage: Damage, recent: Recent) -> Self {
-        Self { pool: Arc::new(Pool { path: path.into(), idle: Mutex::default(), damage, recent }) }
+        let pool = Pool { path: path.into(), idle: Mutex::default(), damage, recent, _temporary: None };
+        Self { pool: Arc::new(pool), records: None }
+    }
+
+    fn records(&self) -> &Self {
+        self.records.as_deref().unwrap_or(self)
+    }
+
+    /// The times of the first and of the last record; none in an empty log.
+    pub fn reach(&self) -> Result<Option<Reach>, Error> {
+        self.records().with(past::reach)
+    }
+
+    /// The last record at or before a time; none before the first.
+    pub fn record_at(&self, at: Millis) -> Result<Option<u64>, Error> {
+        self.records().with(|connection, path| past::record_at(connection, path, at))
+    }
+
+    /// Everything as it was after a record, by replay from the first: takes long where the log is.
+    pub fn past(&self, seq: u64) -> Result<Moment, Error> {
+        let records = self.records();
+        let (state, path, temporary) =
+            records.with(|connection, path| past::rebuild(connection, path, seq))?;
+        let pool = Pool {
+            path,
+            idle: Mutex::default(),
+            damage: records.pool.damage.clone(),
+            recent: records.pool.recent.clone(),
+            _temporary: Some(temporary),
+        };
+        let reader = Self { pool: Arc::new(pool), records: Some(Arc::new(records.clone())) };
+        Ok(Moment { seq, state, reader })
     }
 
     /// Why the log takes no writes, if it does not.
@@ -81,7 +117,8 @@ impl Reader {
             return Ok(Some(recent));
         }
         let found: Option<Option<Vec<u8>>> =
-            self.one("SELECT body FROM documents WHERE hash = ?1", params![hash.0], |row| row.get(0))?;
+            self.records()
+                .one("SELECT body FROM documents WHERE hash = ?1", params![hash.0], |row| row.get(0))?;
         Ok(found.flatten().map(Arc::from))
     }
 
@@ -191,19 +228,21 @@ impl Reader {
 
     /// Every accepted definition of a cluster, newest first: the records that say so.
     pub fn revisions(&self, cluster: ClusterId, limit: u32) -> Result<Vec<Revision>, Error> {
-        self.with(|connection, path| {
+        let found = self.with(|connection, path| {
             let storage = || Error::storage("reading the revisions of a cluster", path);
             let mut statement = connection
                 .prepare_cached(
                     "SELECT id, revision FROM revisions WHERE cluster = ?1 ORDER BY id DESC LIMIT ?2",
                 )
                 .map_err(storage())?;
-            let found = statement
+            statement
                 .query_map(params![to_sql(cluster.0), bounded(limit)], |row| {
                     Ok((row.get::<_, i64>(0)?, row.get(1)?))
                 })
                 .and_then(Iterator::collect::<rusqlite::Result<Vec<(i64, u32)>>>)
-                .map_err(storage())?;
+                .map_err(storage())
+        })?;
+        self.records().with(|connection, path| {
             let mut out = Vec::with_capacity(found.len());
             for (seq, revision) in found {
                 let seq = from_sql(seq);

@@ -35,6 +35,9 @@ pub enum Up {
     Renew { csr_pem: String },
     /// How the services of an attempt are: all of them, whenever one changes, and after each welcome.
     Services { attempt: AttemptRef, services: Vec<ServiceState> },
+    /// How the node's GPUs are: all of them, whenever one changes hands, every few seconds while one is used, and after
+    /// each welcome.
+    Gpus { gpus: Vec<GpuState> },
     /// A stream that was asked for by [`Down::OpenStream`] does not come.
     StreamFailed { stream: Secret, reason: String },
 }
@@ -58,6 +61,26 @@ pub struct NodeFacts {
     pub isolation_missing: Vec<String>,
 }
 
+/// One GPU of a node, and how much it is used at the moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuState {
+    pub uuid: String,
+    pub name: String,
+    /// Zero where nobody says.
+    #[serde(default)]
+    pub memory_mb: u64,
+    #[serde(default)]
+    pub emulated: bool,
+    /// Whose it is.
+    #[serde(default)]
+    pub attempt: Option<AttemptRef>,
+    /// In percent.
+    #[serde(default)]
+    pub utilization: Option<u32>,
+    #[serde(default)]
+    pub memory_used_mb: Option<u64>,
+}
+
 /// An attempt that the agent still has a folder for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KnownAttempt {
@@ -72,6 +95,8 @@ pub struct KnownAttempt {
 pub enum Report {
     /// The user's process runs. `properties` go into the job's properties (isolation, limits, interpreter).
     Started { properties: BTreeMap<String, String> },
+    /// What it used of its GPUs, for the job's properties. Told once, when its processes have ended.
+    Measured { facts: BTreeMap<String, String> },
     /// The process has ended and outputs are on their way.
     Finalizing,
     /// Over: outputs and log are with the control plane (or could not be brought there: then `exit` says so).

@@ -4,6 +4,7 @@
 //! Providers never decide how many nodes there are, and never speak with agents.
 
 mod eviction;
+mod gpus;
 mod local;
 mod simulated;
 
@@ -55,6 +56,8 @@ pub enum Error {
     Sandbox { node: NodeId, source: neap_sandbox::Error },
     #[error("listing the nodes in {folder}: {source}")]
     List { folder: String, source: std::io::Error },
+    #[error("node n-{node} needs {needed} GPU(s) and {free} of this machine's are free")]
+    Gpus { node: NodeId, needed: u32, free: usize },
     #[error("the provider was interrupted")]
     Interrupted,
 }

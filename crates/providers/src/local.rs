@@ -14,6 +14,7 @@ use neap_sandbox::{Detached, ProcessWatch};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::gpus;
 use crate::{Answer, Error, Eviction, Found, News, NodeOrder, Provider};
 
 /// The file in a node's folder that says which process its agent is (written by the sandbox).
@@ -38,6 +39,8 @@ pub struct LocalSettings {
     pub ca_pem: PathBuf,
     /// What this machine has.
     pub machine: Capacity,
+    /// Its GPUs, or those that it is to pretend to have; as many as `machine` says.
+    pub gpus: Vec<neap_sandbox::Gpu>,
     /// What nodes share: `<data>/cache`
     pub cache: PathBuf,
     pub engine: EngineSettings,
@@ -94,7 +97,12 @@ impl LocalProvider {
             if !unasked {
                 return;
             }
-            let fenced = tokio::task::spawn_blocking(move || fence(&settings, node)).await;
+            let fenced = tokio::task::spawn_blocking(move || {
+                fence(&settings, node)?;
+                gpus::release(&folder(&settings, node));
+                Ok::<(), Error>(())
+            })
+            .await;
             match fenced {
                 Ok(Ok(())) => {
                     neap_crash::point("dead-agent-fenced-before-report");
@@ -211,6 +219,9 @@ pub(crate) fn write_config(settings: &LocalSettings, order: &NodeOrder) -> Resul
         write_private(&folder.join(LOW_PRIORITY_FILE), b"").map_err(files("marking it as low priority"))?;
     }
     let given = order.nominal.min(settings.machine);
+    let _assigning = gpus::assigning();
+    let gpu_devices = gpus::for_node(&settings.nodes, node, &settings.gpus, given.gpus)?;
+    gpus::hold(&folder);
     let config = NodeConfig {
         node: node.0,
         installation: settings.installation.clone(),
@@ -221,6 +232,7 @@ pub(crate) fn write_config(settings: &LocalSettings, order: &NodeOrder) -> Resul
         cpus_milli: given.cpus_milli,
         memory_mb: given.memory_mb,
         gpus: given.gpus,
+        gpu_devices,
         hide_paths: settings.hide.clone(),
         work_dir: folder.clone(),
         cache_dir: Some(settings.cache.clone()),
@@ -270,9 +282,12 @@ fn note(settings: &LocalSettings, node: NodeId, line: &str) {
     }
 }
 
+/// Whole or not at all.
 fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path)?;
-    file.write_all(bytes)
+    let fresh = path.with_extension("fresh");
+    let mut file = fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&fresh)?;
+    file.write_all(bytes)?;
+    fs::rename(fresh, path)
 }
 
 pub(crate) fn remove_folder(folder: &Path, node: NodeId) -> Result<(), Error> {

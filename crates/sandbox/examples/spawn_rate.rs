@@ -185,6 +185,7 @@ fn attempts(spawner: &Spawner, root: &Path, ms: usize, at_once: usize, full: boo
                 user,
                 users: None,
                 binds: Vec::new(),
+                closed_devices: Vec::new(),
             };
             let apart = full && spawner.capabilities().namespaces();
             Launch {

@@ -20,6 +20,8 @@ pub enum CgroupVersion {
 }
 
 const TOP: &str = "neap";
+/// Where this is, there is a driver for GPUs.
+const GPU_CONTROL: &str = "/dev/nvidiactl";
 const CPU_PERIOD_US: u64 = 100_000;
 const KILL_ROUNDS_MAX: u32 = 1000;
 const KILL_ROUND_MS: i64 = 2;
@@ -31,6 +33,8 @@ struct Hierarchies {
     cpu: Option<PathBuf>,
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
+    /// Version 1 alone, and only on machines that have GPUs.
+    devices: Option<PathBuf>,
     /// Where every process of a node is listed, and stays listed when it is moved for its limits.
     tracking: Option<PathBuf>,
 }
@@ -38,7 +42,7 @@ struct Hierarchies {
 impl Hierarchies {
     fn find() -> Option<Self> {
         let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
-        let (mut cpu, mut memory, mut pids, mut unified) = (None, None, None, None);
+        let (mut cpu, mut memory, mut pids, mut devices, mut unified) = (None, None, None, None, None);
         for line in mounts.lines() {
             let mut fields = line.split(' ').skip(1);
             let (Some(at), Some(kind), Some(options)) = (fields.next(), fields.next(), fields.next()) else {
@@ -49,6 +53,9 @@ impl Hierarchies {
                 "cgroup" if has("cpu") => cpu = Some(PathBuf::from(at)),
                 "cgroup" if has("memory") => memory = Some(PathBuf::from(at)),
                 "cgroup" if has("pids") => pids = Some(PathBuf::from(at)),
+                "cgroup" if has("devices") && Path::new(GPU_CONTROL).exists() => {
+                    devices = Some(PathBuf::from(at));
+                }
                 "cgroup2" => unified = Some(PathBuf::from(at)),
                 _ => {}
             }
@@ -67,6 +74,7 @@ impl Hierarchies {
                 cpu: all(),
                 memory: all(),
                 pids: all(),
+                devices: None,
                 tracking: all(),
             });
         }
@@ -77,13 +85,14 @@ impl Hierarchies {
             cpu,
             memory,
             pids,
+            devices: usable(devices),
             tracking,
         })
     }
 
     /// Each hierarchy once.
     fn all(&self) -> Vec<&Path> {
-        let mut all: Vec<&Path> = [&self.cpu, &self.memory, &self.pids, &self.tracking]
+        let mut all: Vec<&Path> = [&self.cpu, &self.memory, &self.pids, &self.devices, &self.tracking]
             .into_iter()
             .flatten()
             .map(PathBuf::as_path)
@@ -94,8 +103,11 @@ impl Hierarchies {
     }
 
     fn limiting(&self) -> Vec<&Path> {
-        let mut all: Vec<&Path> =
-            [&self.cpu, &self.memory, &self.pids].into_iter().flatten().map(PathBuf::as_path).collect();
+        let mut all: Vec<&Path> = [&self.cpu, &self.memory, &self.pids, &self.devices]
+            .into_iter()
+            .flatten()
+            .map(PathBuf::as_path)
+            .collect();
         all.sort_unstable();
         all.dedup();
         all
@@ -165,6 +177,8 @@ impl NodeCgroup {
             cpu: place(&self.hierarchies.cpu),
             memory: place(&self.hierarchies.memory),
             pids: place(&self.hierarchies.pids),
+            devices: place(&self.hierarchies.devices),
+            closed: Vec::new(),
             limits: None,
             oom_counter: self.oom_counter(place(&self.hierarchies.memory)),
         })
@@ -228,6 +242,9 @@ pub(crate) struct SlotCgroup {
     cpu: Option<PathBuf>,
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
+    devices: Option<PathBuf>,
+    /// Devices that are denied at the moment, as `major:minor`.
+    closed: Vec<String>,
     limits: Option<AttemptLimits>,
     oom_counter: Option<File>,
 }
@@ -277,6 +294,23 @@ impl SlotCgroup {
         Ok(())
     }
 
+    /// Denies these device files and no others, where there is a controller for it. The mount namespace has closed them
+    /// already where there is one, so that a kernel which refuses leaves things as they are.
+    pub(crate) fn close_devices(&mut self, files: &[PathBuf]) {
+        let Some(devices) = &self.devices else { return };
+        let closed: Vec<String> = files.iter().filter_map(|file| device_number(file)).collect();
+        if closed == self.closed {
+            return;
+        }
+        for device in self.closed.iter().filter(|device| !closed.contains(device)) {
+            let _ = put(devices, "devices.allow", &format!("c {device} rwm"));
+        }
+        for device in closed.iter().filter(|device| !self.closed.contains(device)) {
+            let _ = put(devices, "devices.deny", &format!("c {device} rwm"));
+        }
+        self.closed = closed;
+    }
+
     /// How many processes the kernel has ended here for want of memory, since there is this cgroup.
     pub(crate) fn oom_kills(&self) -> u64 {
         use std::os::unix::fs::FileExt;
@@ -289,6 +323,13 @@ impl SlotCgroup {
             .and_then(|n| n.trim().parse().ok())
             .unwrap_or(0)
     }
+}
+
+/// `195:0`, of a device file.
+fn device_number(file: &Path) -> Option<String> {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let found = fs::metadata(file).ok().filter(|found| found.file_type().is_char_device())?;
+    Some(format!("{}:{}", rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev())))
 }
 
 fn put(dir: &Path, name: &str, value: &str) -> io::Result<()> {
@@ -345,4 +386,42 @@ fn remove_tree(dir: &Path) -> io::Result<()> {
         }
     }
     fs::remove_dir(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_by_their_numbers() {
+        assert_eq!(device_number(Path::new("/dev/null")).as_deref(), Some("1:3"));
+        assert_eq!(device_number(Path::new("/dev")), None);
+        assert_eq!(device_number(Path::new("/dev/no-such")), None);
+    }
+
+    #[test]
+    fn what_is_closed_is_denied_and_what_is_not_any_more_is_allowed() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = ["devices.allow", "devices.deny"].map(|name| dir.path().join(name));
+        let mut slot = SlotCgroup {
+            version: CgroupVersion::V1,
+            procs: Vec::new(),
+            cpu: None,
+            memory: None,
+            pids: None,
+            devices: Some(dir.path().to_owned()),
+            closed: Vec::new(),
+            limits: None,
+            oom_counter: None,
+        };
+        let mut said = |slot: &mut SlotCgroup, closed: &[&str]| {
+            files.iter().for_each(|file| fs::write(file, "").unwrap());
+            slot.close_devices(&closed.iter().map(PathBuf::from).collect::<Vec<_>>());
+            files.each_ref().map(|file| fs::read_to_string(file).unwrap())
+        };
+        assert_eq!(said(&mut slot, &["/dev/null"]), ["", "c 1:3 rwm"]);
+        assert_eq!(said(&mut slot, &["/dev/null"]), ["", ""]);
+        assert_eq!(said(&mut slot, &["/dev/zero"]), ["c 1:3 rwm", "c 1:5 rwm"]);
+        assert_eq!(said(&mut slot, &[]), ["c 1:5 rwm", ""]);
+    }
 }

@@ -73,6 +73,9 @@ pub(crate) fn enter(view: &View) -> Result<(), StepError> {
         sys::move_mount(&tree, &text(to)?).map_err(at("mounting a folder"))?;
     }
 
+    for device in &view.closed_devices {
+        close(&text(device)?).map_err(at("closing the device file of another's GPU"))?;
+    }
     if Path::new("/dev/shm").is_dir() {
         fs::create_dir("/mnt/.shm").map_err(at("making /dev/shm"))?;
         fs::set_permissions("/mnt/.shm", fs::Permissions::from_mode(0o1777))
@@ -104,6 +107,16 @@ pub(crate) fn map_self(uid: u32, gid: u32) -> Result<(), StepError> {
     fs::write("/proc/self/setgroups", "deny").map_err(at(step))?;
     fs::write("/proc/self/uid_map", format!("{uid} {uid} 1")).map_err(at(step))?;
     fs::write("/proc/self/gid_map", format!("{gid} {gid} 1")).map_err(at(step))
+}
+
+/// Covers a device file with itself, from where it opens nothing. One that is not there needs no cover.
+fn close(device: &CStr) -> io::Result<()> {
+    let tree = match sys::open_tree(device) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
+    sys::make_deviceless(&tree)?;
+    sys::move_mount(&tree, device)
 }
 
 fn bind(from: &CStr, to: &CStr) -> io::Result<()> {

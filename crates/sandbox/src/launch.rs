@@ -64,6 +64,9 @@ pub struct View {
     /// Further folders.
     #[serde(default)]
     pub binds: Vec<Bind>,
+    /// Device files that cannot be opened: GPUs of others.
+    #[serde(default)]
+    pub closed_devices: Vec<PathBuf>,
 }
 
 /// A folder that is seen elsewhere.

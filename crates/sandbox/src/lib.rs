@@ -10,6 +10,7 @@
 
 mod cgroup;
 mod direct;
+mod gpu;
 mod isolate;
 mod launch;
 mod lease;
@@ -21,6 +22,7 @@ mod supervisor;
 mod sys;
 
 pub use cgroup::{CgroupVersion, NodeCgroup};
+pub use gpu::{GPUS_MAX, Gpu, GpuUse, Gpus, Nvml, VISIBLE, device_files, emulated, gpus};
 pub use launch::{
     AttemptLimits, Bind, Event, ExitRecord, JOBS_PLACE, Launch, Outcome, PROCESSES_MAX, TIMEOUT_GRACE_MS,
     View,

@@ -101,10 +101,9 @@ fn try_namespaces(flags: u64, root: bool) -> Result<(), String> {
 pub struct Machine {
     pub cpus_milli: u32,
     pub memory_mb: u64,
-    pub gpus: u32,
 }
 
-/// Cores and memory after affinity and cgroup limits, and NVIDIA devices.
+/// Cores and memory after affinity and cgroup limits. Its GPUs are told by [`gpus`](crate::gpus).
 pub fn machine() -> Machine {
     let cores = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count().max(1));
     let mut cpus_milli = cores.saturating_mul(1000);
@@ -121,7 +120,7 @@ pub fn machine() -> Machine {
             }
         }
     }
-    Machine { cpus_milli, memory_mb, gpus: gpus() }
+    Machine { cpus_milli, memory_mb }
 }
 
 fn memory_total_mb() -> u64 {
@@ -171,24 +170,6 @@ fn quota_milli(dir: &Path) -> Option<u32> {
 
 fn number(file: &Path) -> Option<u64> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
-}
-
-fn gpus() -> u32 {
-    let driver = fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, |entries| entries.flatten().count());
-    let devices = fs::read_dir("/dev").map_or(0, |entries| {
-        entries
-            .flatten()
-            .filter(|entry| {
-                entry
-                    .file_name()
-                    .to_str()
-                    .and_then(|name| name.strip_prefix("nvidia"))
-                    .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
-            })
-            .count()
-    });
-    // The driver may know more than this container was given; without the driver nodes alone mean nothing.
-    driver.min(devices) as u32
 }
 
 #[cfg(test)]

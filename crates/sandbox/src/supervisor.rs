@@ -203,6 +203,7 @@ impl<'a> Supervisor<'a> {
         let mut oom_before = 0;
         if let Some(cgroup) = &mut self.cgroup {
             cgroup.limit(launch.limits).map_err(|e| ("setting the limits", e))?;
+            cgroup.close_devices(launch.view.as_ref().map_or(&[], |view| &view.closed_devices));
             oom_before = cgroup.oom_kills();
         }
         // An earlier attempt may have made it non-blocking (some runtimes do).

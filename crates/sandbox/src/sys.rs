@@ -407,6 +407,17 @@ pub(crate) fn open_tree(path: &CStr) -> io::Result<OwnedFd> {
 
 /// Nothing can be written through this detached mount any more.
 pub(crate) fn make_read_only(tree: &OwnedFd) -> io::Result<()> {
+    const MOUNT_ATTR_RDONLY: u64 = 1;
+    set_attributes(tree, MOUNT_ATTR_RDONLY)
+}
+
+/// No device can be opened through this detached mount any more.
+pub(crate) fn make_deviceless(tree: &OwnedFd) -> io::Result<()> {
+    const MOUNT_ATTR_NODEV: u64 = 4;
+    set_attributes(tree, MOUNT_ATTR_NODEV)
+}
+
+fn set_attributes(tree: &OwnedFd, set: u64) -> io::Result<()> {
     /// As the kernel has it (`struct mount_attr`).
     #[repr(C)]
     struct MountAttributes {
@@ -415,8 +426,7 @@ pub(crate) fn make_read_only(tree: &OwnedFd) -> io::Result<()> {
         propagation: u64,
         user_namespace: u64,
     }
-    const MOUNT_ATTR_RDONLY: u64 = 1;
-    let attributes = MountAttributes { set: MOUNT_ATTR_RDONLY, clear: 0, propagation: 0, user_namespace: 0 };
+    let attributes = MountAttributes { set, clear: 0, propagation: 0, user_namespace: 0 };
     // SAFETY: the string and the structure outlive the call, whose size is given; the descriptor is open.
     let done = unsafe {
         libc::syscall(

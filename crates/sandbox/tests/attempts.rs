@@ -35,6 +35,7 @@ const TESTS: &[(&str, Test)] = &[
     ("output_is_bounded", output_is_bounded),
     ("output_comes_while_it_runs", output_comes_while_it_runs),
     ("an_attempt_sees_only_its_own", an_attempt_sees_only_its_own),
+    ("closed_devices_open_for_nobody", closed_devices_open_for_nobody),
     ("what_cannot_start_says_why", what_cannot_start_says_why),
     ("the_environment_is_what_was_given", the_environment_is_what_was_given),
     ("without_a_shell_it_is_the_same", without_a_shell_it_is_the_same),
@@ -131,6 +132,7 @@ impl World {
                 user,
                 users: None,
                 binds: Vec::new(),
+                closed_devices: Vec::new(),
             }),
             slot,
             limits: AttemptLimits { cpus_milli: 1000, memory_mb: 64, processes: 64 },
@@ -447,6 +449,26 @@ fn an_attempt_sees_only_its_own(world: &World) {
     );
     assert!(launch.attempt_dir.join("tmp/t").exists() && !Path::new("/dev/shm/neap-s").exists());
     assert!(world.root.path().join("lease").exists(), "the host's own view is untouched");
+}
+
+fn closed_devices_open_for_nobody(world: &World) {
+    if !world.isolated() {
+        return;
+    }
+    let try_both = "for d in zero full; do head -c 0 /dev/$d && head -c 1 /dev/$d >/dev/null && echo open $d; done; ls /dev/zero";
+    let ran = world.run(&world.full(try_both));
+    assert_eq!(ran.output, "open zero\nopen full\n/dev/zero\n");
+    let mut launch = world.full(try_both);
+    if let Some(view) = &mut launch.view {
+        view.closed_devices = vec!["/dev/zero".into(), "/dev/no-such-device".into()];
+    }
+    let ran = world.run(&launch);
+    assert!(!ran.output.contains("open zero") && ran.output.contains("open full"), "{}", ran.output);
+    assert!(ran.output.contains("ermission denied"), "{}", ran.output);
+    // The next attempt of the slot has it again, and the machine never lost it.
+    let again = Launch { slot: launch.slot, ..world.full(try_both) };
+    assert!(world.run(&again).output.starts_with("open zero"));
+    fs::File::open("/dev/zero").unwrap();
 }
 
 fn what_cannot_start_says_why(world: &World) {

@@ -1,10 +1,12 @@
 //! `config.yaml` in the data folder: everything has a default, and an unknown key is refused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
+use neap_core::own::{Own, OwnPrice, OwnSize};
 use neap_core::settings::{ProviderSettings, Settings};
-use neap_core::{Capacity, names};
+use neap_core::{Capacity, MicroUsd, names};
 use neap_faces::{EnvironmentRules, MappedEnvironment};
 use neap_protocol::Isolation;
 use neap_providers::{EngineKind, EngineSettings, Eviction};
@@ -15,12 +17,18 @@ use serde::Deserialize;
 pub struct Config {
     /// Where clusters and workspaces may be; by default Azure's public regions.
     pub locations: Option<Vec<String>>,
+    /// Sizes beside the catalogue's, and in place of those of the same name.
+    pub sizes: Vec<SizeRule>,
+    /// Other prices for sizes of the catalogue, in USD an hour.
+    pub prices: BTreeMap<String, PriceRule>,
     /// The location of the default workspace.
     pub default_location: String,
     /// How long a node may be unheard before its work may run elsewhere.
     pub lease_ttl_seconds: u64,
     /// Between the polite and the final signal when an attempt is stopped.
     pub stop_grace_seconds: u64,
+    /// Who is in which team: limits may be set on what a team has running ('neap quota user --team').
+    pub teams: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// Stdout and stderr of an attempt are kept up to this many bytes: head and tail.
     pub log_bytes_max: u64,
     /// How often checkpoint folders are saved while their jobs run; 0: only when a job is stopped.
@@ -32,6 +40,39 @@ pub struct Config {
     pub inputs: InputRules,
     pub outputs: OutputRules,
     pub environments: Environments,
+}
+
+/// A size of the installation's own.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SizeRule {
+    pub name: String,
+    /// What quotas by family count it under; its own name where it is absent.
+    #[serde(default)]
+    pub family: Option<String>,
+    pub cores: u32,
+    pub memory_gb: f64,
+    #[serde(default)]
+    pub gpus: u32,
+    /// USD an hour.
+    #[serde(default)]
+    pub price: f64,
+    /// USD an hour; absent: it has no low-priority tier.
+    #[serde(default)]
+    pub low_priority_price: Option<f64>,
+    /// Absent: everywhere.
+    #[serde(default)]
+    pub locations: Vec<String>,
+}
+
+/// USD an hour; what is absent is the catalogue's.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PriceRule {
+    #[serde(default)]
+    pub dedicated: Option<f64>,
+    #[serde(default)]
+    pub low_priority: Option<f64>,
 }
 
 /// What jobs may read of this machine.
@@ -169,6 +210,8 @@ pub struct Local {
     pub isolation: IsolationRule,
     /// `host:port` that agents dial in place of the server's own: a proxy that a test puts between them.
     pub agent_dial: Option<String>,
+    /// So many GPUs are pretended; those of the machine are then not used.
+    pub emulate_gpus: u32,
     /// Nodes are only written down, and their agents are played by whoever measures the server.
     pub simulated_agents: bool,
     /// How low-priority nodes are taken back; absent: nobody does it.
@@ -226,9 +269,12 @@ impl Default for Config {
         let settings = Settings::default();
         Self {
             locations: None,
+            sizes: Vec::new(),
+            prices: BTreeMap::new(),
             default_location: "eastus".into(),
             lease_ttl_seconds: settings.lease_ttl_ms / 1000,
             stop_grace_seconds: settings.stop_grace_ms / 1000,
+            teams: BTreeMap::new(),
             log_bytes_max: 256 * 1024 * 1024,
             checkpoint_interval_seconds: 60,
             limits: Limits::default(),
@@ -249,6 +295,7 @@ impl Default for Local {
             capacity: CapacityRule::Nominal,
             isolation: IsolationRule::Full,
             agent_dial: None,
+            emulate_gpus: 0,
             simulated_agents: false,
             eviction: None,
         }
@@ -259,6 +306,13 @@ impl Default for Limits {
     fn default() -> Self {
         Self { requests_per_second: 10_000, burst: None, requests_in_flight: 1024 }
     }
+}
+
+/// A node that costs more is a slip of the pen.
+const PRICE_USD_MAX: f64 = 1_000_000.0;
+
+fn micro_usd(usd: f64) -> MicroUsd {
+    MicroUsd((usd * 1_000_000.0).round() as u64)
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -297,6 +351,9 @@ impl Config {
         }
         if self.local.eviction.is_some_and(|eviction| eviction.mean == 0) {
             problems.push("local.eviction.mean must be longer than nothing");
+        }
+        if self.local.emulate_gpus > neap_sandbox::GPUS_MAX {
+            problems.push("local.emulate_gpus is at most 256");
         }
         if self.log_bytes_max < 4096 {
             problems.push("log_bytes_max must be at least 4096");
@@ -338,7 +395,69 @@ impl Config {
         if self.inputs.map.keys().any(|prefix| !prefix.contains("://")) {
             problems.push("inputs.map maps addresses: each key must have a scheme, as in https://");
         }
+        let mut problems: Vec<String> = problems.into_iter().map(str::to_owned).collect();
+        self.check_sizes(&mut problems);
         if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+    }
+
+    fn check_sizes(&self, problems: &mut Vec<String>) {
+        let is_price = |price: f64| price.is_finite() && (0.0..=PRICE_USD_MAX).contains(&price);
+        for size in &self.sizes {
+            let name = &size.name;
+            let plain = !name.is_empty()
+                && name.len() <= 64
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+            if !plain {
+                problems
+                    .push(format!("sizes: '{name}' is no name; letters, digits, '_' and '-', at most 64"));
+            }
+            if self.sizes.iter().filter(|other| other.name.eq_ignore_ascii_case(name)).count() > 1 {
+                problems.push(format!("sizes: '{name}' is there twice"));
+            }
+            if size.cores == 0 || size.cores > 100_000 || !(0.001..=1_000_000.0).contains(&size.memory_gb) {
+                problems
+                    .push(format!("sizes: '{name}' needs 1 to 100000 cores and 0.001 to 1000000 memory_gb"));
+            }
+            if size.gpus > neap_sandbox::GPUS_MAX {
+                problems.push(format!("sizes: '{name}' has more than {} GPUs", neap_sandbox::GPUS_MAX));
+            }
+            if !is_price(size.price) || size.low_priority_price.is_some_and(|price| !is_price(price)) {
+                problems
+                    .push(format!("sizes: the prices of '{name}' must be 0 to {PRICE_USD_MAX} USD an hour"));
+            }
+        }
+        for (name, price) in &self.prices {
+            if neap_core::catalogue::size(name).is_none() {
+                problems.push(format!(
+                    "prices: '{name}' is not in the catalogue; sizes of your own have their price with them"
+                ));
+            }
+            if [price.dedicated, price.low_priority].into_iter().flatten().any(|price| !is_price(price)) {
+                problems.push(format!("prices: those of '{name}' must be 0 to {PRICE_USD_MAX} USD an hour"));
+            }
+        }
+    }
+
+    /// Sizes and prices as the core counts them.
+    fn own(&self) -> Own {
+        let sizes = self.sizes.iter().map(|size| OwnSize {
+            name: size.name.as_str().into(),
+            family: size.family.as_deref().unwrap_or(&size.name).into(),
+            capacity: Capacity {
+                cpus_milli: size.cores * 1_000,
+                memory_mb: (size.memory_gb * 1024.0).round() as u64,
+                gpus: size.gpus,
+            },
+            price: micro_usd(size.price),
+            low_priority_price: size.low_priority_price.map(micro_usd),
+            locations: size.locations.iter().map(|l| names::canonical_location(l).into()).collect(),
+        });
+        let prices = self.prices.iter().map(|(size, price)| OwnPrice {
+            size: size.as_str().into(),
+            dedicated: price.dedicated.map(micro_usd),
+            low_priority: price.low_priority.map(micro_usd),
+        });
+        Own { sizes: sizes.collect(), prices: prices.collect() }
     }
 
     /// What jobs may reach of this machine.
@@ -355,12 +474,14 @@ impl Config {
         let mut settings = Settings {
             lease_ttl_ms: self.lease_ttl_seconds * 1000,
             stop_grace_ms: self.stop_grace_seconds * 1000,
+            own: self.own().into(),
             provider: ProviderSettings {
                 name: "local".into(),
                 machine: Some(machine),
                 nodes_max: self.local.max_nodes,
                 strict: self.local.capacity == CapacityRule::Strict,
             },
+            teams: self.teams.clone(),
             ..Settings::default()
         };
         if let Some(locations) = &self.locations {
@@ -451,6 +572,39 @@ mod tests {
         for wrong in ["mean: 2h", "mean: PT0S", "mean: -PT1S", "notice: PT1S", "mean: PT1S, often: 1"] {
             assert!(load(&format!("local: {{eviction: {{{wrong}}}}}\n")).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn own_sizes_and_prices() {
+        let text = "sizes:\n- {name: Rack-8x, cores: 64, memory_gb: 512, gpus: 8, price: 4.5, low_priority_price: 1.25, locations: [The Cellar]}\n\
+                    - {name: Desk, family: desks, cores: 8, memory_gb: 31.5}\nprices: {Standard_DS3_v2: {dedicated: 0.1}}\n";
+        let own = load(text).unwrap().settings(Capacity::default()).own;
+        let rack = own.find("rack-8X").unwrap();
+        assert_eq!(rack.capacity, Capacity { cpus_milli: 64_000, memory_mb: 524_288, gpus: 8 });
+        assert_eq!(
+            (rack.dedicated_price, rack.low_priority_price),
+            (Some(MicroUsd(4_500_000)), Some(MicroUsd(1_250_000)))
+        );
+        assert!(rack.is_in("thecellar") && &*rack.family == "Rack-8x");
+        let desk = own.find("desk").unwrap();
+        assert_eq!(
+            (&*desk.family, desk.capacity.memory_mb, desk.low_priority_capable),
+            ("desks", 32_256, false)
+        );
+        assert_eq!(own.find("Standard_DS3_v2").unwrap().dedicated_price, Some(MicroUsd(100_000)));
+        let wrong = load("sizes:\n- {name: 'a b', cores: 0, memory_gb: 1, price: -1}\n- {name: c, cores: 1, memory_gb: 1}\n- {name: C, cores: 1, memory_gb: 1}\nprices: {Nope: {}}\n")
+            .unwrap_err()
+            .to_string();
+        for part in [
+            "'a b' is no name",
+            "needs 1 to",
+            "prices of 'a b'",
+            "'c' is there twice",
+            "'Nope' is not in the catalogue",
+        ] {
+            assert!(wrong.contains(part), "{part}: {wrong}");
+        }
+        assert!(load("sizes: [{name: a, memory_gb: 1}]\n").is_err(), "cores must be said");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use neap_identity::{Authority, IdentitySecret, Issuer, JoinTokens, RunTokens, Us
 use neap_ledger::Document;
 use neap_parallel::Batches;
 use neap_providers::{LocalProvider, LocalSettings, News, Provider, SimulatedProvider};
+use neap_sandbox::Gpu;
 use neap_storage::Store;
 use neap_storage::joblog::JobLogs;
 use neap_storage::sas::SasKey;
@@ -48,6 +49,8 @@ pub struct ServerOptions {
     /// The program that nodes run: this one.
     pub program: PathBuf,
     pub version: String,
+    /// Pretend to have so many GPUs; before what the configuration says.
+    pub emulate_gpus: Option<u32>,
     /// A bundle of public roots that the environment names already.
     pub public_roots: Option<PathBuf>,
 }
@@ -98,10 +101,28 @@ pub fn run(options: &ServerOptions) -> Result<(), ServerError> {
         isolation_missing: capabilities.missing,
         node_logs: folder.node_logs(),
     };
-    let machine =
-        Capacity { cpus_milli: machine.cpus_milli, memory_mb: machine.memory_mb, gpus: machine.gpus };
+    let gpus = gpus(options, &config);
+    let machine = Capacity {
+        cpus_milli: machine.cpus_milli,
+        memory_mb: machine.memory_mb,
+        gpus: u32::try_from(gpus.len()).unwrap_or(u32::MAX),
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(Server { options, folder, config, machine }.serve(facts))
+    runtime.block_on(Server { options, folder, config, machine, gpus }.serve(facts))
+}
+
+/// What nodes have of GPUs: the machine's, or so many that are pretended.
+fn gpus(options: &ServerOptions, config: &Config) -> Vec<Gpu> {
+    let pretended = options.emulate_gpus.unwrap_or(config.local.emulate_gpus);
+    if pretended > 0 {
+        tracing::warn!("{pretended} GPUs are emulated: jobs are given numbers of GPUs that are not there");
+        return neap_sandbox::emulated(pretended);
+    }
+    let found = neap_sandbox::gpus();
+    for gpu in &found.list {
+        tracing::info!(uuid = %gpu.uuid, name = %gpu.name, memory_mb = gpu.memory_mb, "GPU");
+    }
+    found.list
 }
 
 struct Server<'a> {
@@ -109,6 +130,7 @@ struct Server<'a> {
     folder: DataFolder,
     config: Config,
     machine: Capacity,
+    gpus: Vec<Gpu>,
 }
 
 /// Keys and secrets of this installation.
@@ -311,6 +333,7 @@ impl Server<'_> {
             server_name: host.to_owned(),
             ca_pem: self.folder.identity().join("ca.pem"),
             machine: self.machine,
+            gpus: self.gpus.clone(),
             cache: self.folder.cache(),
             engine: self.config.engine(),
             eviction: self.config.local.eviction.map(EvictionRule::eviction),

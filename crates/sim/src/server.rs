@@ -64,6 +64,7 @@ pub(crate) fn settings(nodes_max: u32) -> Settings {
         unusable_keep_ms: 20_000,
         stop_grace_ms: 2_000,
         teams: BTreeMap::new(),
+        own: Arc::default(),
         provider: ProviderSettings { name: "sim".into(), machine: None, nodes_max, strict: false },
     }
 }
@@ -338,8 +339,11 @@ impl World {
                     let admitted = if first { Ok(joined) } else { Err("the token was used before".into()) };
                     self.feed(link, conversation::Input::Admitted(admitted));
                 }
-                // Nobody in this world has services.
-                Output::Certify { .. } | Output::Services { .. } | Output::StreamFailed { .. } => {}
+                // Nobody in this world has services or GPUs.
+                Output::Certify { .. }
+                | Output::Services { .. }
+                | Output::Gpus { .. }
+                | Output::StreamFailed { .. } => {}
                 Output::StoreLog(chunk) => {
                     let have = self.logs.entry(chunk.attempt).or_default();
                     if chunk.offset <= *have {

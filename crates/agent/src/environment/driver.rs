@@ -379,7 +379,7 @@ fn body(order: &RunOrder) -> ContainerCreateBody {
         hard: Some(*hard),
     });
     let gpus = DeviceRequest {
-        count: Some(i64::from(order.gpus)),
+        device_ids: Some(order.gpus.clone()),
         capabilities: Some(vec![vec!["gpu".to_owned()]]),
         ..DeviceRequest::default()
     };
@@ -407,7 +407,7 @@ fn body(order: &RunOrder) -> ContainerCreateBody {
             pids_limit: positive(u64::from(order.processes)),
             shm_size: order.shm_bytes.and_then(positive),
             ulimits: Some(ulimits.collect()),
-            device_requests: (order.gpus > 0).then(|| vec![gpus]),
+            device_requests: (!order.gpus.is_empty()).then(|| vec![gpus]),
             // The output is in the job's log; a second copy would only fill the disk.
             log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: None }),
             ..HostConfig::default()

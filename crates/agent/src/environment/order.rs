@@ -48,7 +48,9 @@ pub(crate) struct RunOrder {
     pub cpus_milli: u32,
     pub memory_mb: u64,
     pub processes: u32,
-    pub gpus: u32,
+    /// By UUID.
+    #[serde(default)]
+    pub gpus: Vec<String>,
     pub shm_bytes: Option<u64>,
     /// Name, soft, hard.
     pub ulimits: Vec<(String, i64, i64)>,

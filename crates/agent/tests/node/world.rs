@@ -59,6 +59,7 @@ impl World {
             cpus_milli: 1500,
             memory_mb: 500,
             gpus: 0,
+            gpu_devices: Vec::new(),
             hide_paths: vec![dir.path().into()],
             work_dir: node_dir.clone(),
             cache_dir: None,

@@ -2,13 +2,12 @@
 
 use crate::args::Global;
 use crate::commands::block_on;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
+use crate::moment::{self, AtArgs};
 use crate::output::{self, Column};
 use crate::session::Session;
 use crate::terminal::Terminal;
 use clap::Args;
-use jiff::tz::TimeZone;
-use jiff::{Timestamp, ToSpan, civil};
 use serde_json::Value;
 use std::process::ExitCode;
 
@@ -24,11 +23,13 @@ pub struct CostArgs {
     #[arg(long, default_value = "cluster")]
     by: String,
     /// From when on: a date, a time, or how long ago (7d, 12h) [default: from the beginning]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     from: Option<String>,
     /// Until when [default: now]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     to: Option<String>,
+    #[command(flatten)]
+    at: AtArgs,
     /// Write comma-separated values
     #[arg(long)]
     csv: bool,
@@ -37,20 +38,16 @@ pub struct CostArgs {
 const COLUMNS: &[Column] = &[("Name", "name"), ("USD", "usd"), ("NodeHours", "node_hours")];
 
 pub fn run(args: &CostArgs, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
-    let now = Timestamp::now();
     let mut path = format!("cost?by={}", crate::client::segment(&args.by));
     for (key, text) in [("from", &args.from), ("to", &args.to)] {
         if let Some(text) = text {
-            let at = moment(text, now).ok_or_else(|| {
-                Failure::usage(format!("--{key} {text}: not a time"))
-                    .hint("write 2026-11-01, 2026-11-01T08:00:00Z, 7d or 12h")
-            })?;
+            let at = moment::read(key, text)?;
             path.push_str(&format!("&{key}={at}"));
         }
     }
     let session = Session::open(global, terminal)?;
     block_on(async {
-        let mut answer = session.client.get(&session.own_path(&path)).await?;
+        let mut answer = session.client.get(&args.at.on(&session.own_path(&path))?).await?;
         let total = answer["total_usd"].as_str().unwrap_or_default().to_owned();
         for row in answer["rows"].as_array_mut().into_iter().flatten() {
             let hours = row["node_ms"].as_u64().unwrap_or(0) as f64 / 3_600_000.0;
@@ -94,43 +91,10 @@ fn csv(rows: &Value) -> String {
     out
 }
 
-/// A time, a date (its beginning, in UTC), or how long ago.
-fn moment(text: &str, now: Timestamp) -> Option<Timestamp> {
-    if let Ok(time) = text.parse::<Timestamp>() {
-        return Some(time);
-    }
-    if let Ok(date) = text.parse::<civil::Date>() {
-        return date.to_zoned(TimeZone::UTC).ok().map(|day| day.timestamp());
-    }
-    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let number: i64 = number.parse().ok()?;
-    let ago = match unit {
-        "m" => number.checked_mul(60)?,
-        "h" => number.checked_mul(3_600)?,
-        "d" => number.checked_mul(86_400)?,
-        "w" => number.checked_mul(604_800)?,
-        _ => return None,
-    };
-    now.checked_sub(ago.seconds()).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn times_are_dates_instants_or_how_long_ago() {
-        let now: Timestamp = "2026-11-16T12:00:00Z".parse().unwrap();
-        let at = |text: &str| moment(text, now).map(|time| time.to_string());
-        assert_eq!(at("2026-11-01").as_deref(), Some("2026-11-01T00:00:00Z"));
-        assert_eq!(at("2026-11-01T08:00:00Z").as_deref(), Some("2026-11-01T08:00:00Z"));
-        assert_eq!(at("12h").as_deref(), Some("2026-11-16T00:00:00Z"));
-        assert_eq!(at("1w").as_deref(), Some("2026-11-09T12:00:00Z"));
-        for wrong in ["", "d", "yesterday", "5y", "€"] {
-            assert_eq!(at(wrong), None, "{wrong}");
-        }
-    }
 
     #[test]
     fn names_with_commas_are_quoted() {

@@ -140,11 +140,13 @@ mod tests {
 
     #[test]
     fn what_is_in_the_way_and_what_would_help_is_told() {
-        let told = job(&json!({"job": "j", "status": "Queued", "reasons": ["All 2 nodes are busy."], "verdict": {
+        let told = job(
+            &json!({"job": "j", "status": "Queued", "reasons": ["All 2 nodes are busy."], "verdict": {
             "position": 3, "nodes_coming": 0,
             "constraints": [{"kind": "queue_order", "sentence": "2 jobs are ahead.", "binds": false},
                 {"kind": "quota", "sentence": "No cores.", "binds": true}],
-            "unblocking": [[{"kind": "quota"}, {"kind": "maximum"}], [{"kind": "queue_order"}, {"kind": "quota"}]]}}));
+            "unblocking": [[{"kind": "quota"}, {"kind": "maximum"}], [{"kind": "queue_order"}, {"kind": "quota"}]]}}),
+        );
         assert_eq!(
             told,
             "j is Queued.\n  All 2 nodes are busy.\nPlace in the queue: 3.\nIn its way:\n  those ahead of it: 2 jobs are ahead.\n  \

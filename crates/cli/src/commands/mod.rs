@@ -8,6 +8,7 @@ pub mod compute;
 pub mod configure;
 pub mod cost;
 pub mod datastore;
+pub mod diff;
 pub mod down;
 pub mod env;
 pub mod explain;
@@ -49,6 +50,7 @@ pub fn run(cli: Cli, terminal: &Terminal) -> Outcome<ExitCode> {
         Command::Explain(command) => explain::run(&command, &global, terminal),
         Command::Queue(args) => queue::run(&args, &global, terminal),
         Command::Node(command) => node::run(&command, &global, terminal),
+        Command::Diff(args) => diff::run(&args, &global, terminal),
         Command::Quota(command) => quota::run(&command, &global, terminal),
         Command::Budget(command) => budget::run(&command, &global, terminal),
         Command::Lock(command) => lock::run(&command, &global, terminal),

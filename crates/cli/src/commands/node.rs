@@ -15,7 +15,9 @@ use std::process::ExitCode;
 #[derive(Debug, Subcommand)]
 pub enum NodeCommand {
     /// Place nothing new on a node; it stays, for somebody to look at
-    #[command(after_help = "Examples:\n  neap node cordon n-3 --cluster cpu-cluster --reason 'disk looks full'")]
+    #[command(
+        after_help = "Examples:\n  neap node cordon n-3 --cluster cpu-cluster --reason 'disk looks full'"
+    )]
     Cordon(NodeArgs),
     /// Use a cordoned node again
     Uncordon(NodeArgs),
@@ -48,8 +50,13 @@ pub struct RemoveArgs {
     grace: f64,
 }
 
-const COLUMNS: &[Column] =
-    &[("Node", "node_id"), ("State", "state"), ("Cordoned", "cordoned"), ("Leaves", "leaves"), ("Jobs", "jobs")];
+const COLUMNS: &[Column] = &[
+    ("Node", "node_id"),
+    ("State", "state"),
+    ("Cordoned", "cordoned"),
+    ("Leaves", "leaves"),
+    ("Jobs", "jobs"),
+];
 const REMOVED: &[Column] = &[("Node", "node"), ("Tier", "tier"), ("GoneBy", "deadline")];
 
 pub fn run(command: &NodeCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {

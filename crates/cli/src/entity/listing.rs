@@ -18,6 +18,7 @@ pub fn node(own: &Value, arm: Option<&Value>) -> Value {
         "port": address("port"),
         "nominal": at("nominal"),
         "actual": at("actual"),
+        "gpus": at("gpus"),
     })
 }
 

@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+const NO_GPU: &str = "none here: a cluster of a GPU size can be declared, and its jobs are refused (GpuNotAvailable); \
+                      'neap up --emulate-gpus N' pretends to have some";
+
 #[derive(Debug, Args)]
 #[command(
     after_help = "Looks at this machine the way a node does: what separates jobs from each other and from the machine, \
@@ -32,6 +35,10 @@ pub fn run(_args: DoctorArgs, global: &Global, _terminal: &Terminal) -> Outcome<
 fn examine(data: &Path) -> Value {
     let capabilities = neap_sandbox::probe();
     let machine = neap_sandbox::machine();
+    let gpus = neap_sandbox::gpus();
+    let each = gpus.list.iter().map(|gpu| {
+        json!({"uuid": gpu.uuid, "name": gpu.name, "memory_mb": gpu.memory_mb, "device": format!("/dev/nvidia{}", gpu.minor)})
+    });
     let reachable = if capabilities.root {
         "jobs run as an unprivileged user; the data folder is hidden from them".to_owned()
     } else if capabilities.namespaces() {
@@ -43,8 +50,11 @@ fn examine(data: &Path) -> Value {
         "machine": {
             "cores": f64::from(machine.cpus_milli) / 1000.0,
             "memory_mb": machine.memory_mb,
-            "gpus": machine.gpus,
+            "gpus": gpus.list.len(),
         },
+        "gpus": each.collect::<Vec<_>>(),
+        "gpu_driver": gpus.driver,
+        "gpu_remarks": gpus.remarks,
         "sizes": "an Azure size is nominal here: a node gets what its size says or what the machine has, whichever is less",
         "root": capabilities.root,
         "cgroup": capabilities.cgroup.map(|version| format!("{version:?}").to_lowercase()),
@@ -93,6 +103,24 @@ fn for_people(report: &Value) -> String {
         "Machine",
         &format!("{} cores, {} MB, {} GPUs", machine["cores"], machine["memory_mb"], machine["gpus"]),
     );
+    for gpu in report["gpus"].as_array().into_iter().flatten() {
+        let text = |key: &str| gpu[key].as_str().unwrap_or_default().to_owned();
+        let driver = report["gpu_driver"].as_str().unwrap_or("unknown");
+        let line = format!(
+            "{}, {} MB, driver {driver}, {}, {}",
+            text("name"),
+            gpu["memory_mb"],
+            text("uuid"),
+            text("device")
+        );
+        row("GPU", &line);
+    }
+    for remark in report["gpu_remarks"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        row("GPU", remark);
+    }
+    if report["gpus"].as_array().is_none_or(Vec::is_empty) {
+        row("GPU", NO_GPU);
+    }
     row("Sizes", &said("sizes"));
     row("Root", &said("root"));
     row("Cgroups", &said("cgroup"));

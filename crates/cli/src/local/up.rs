@@ -32,6 +32,9 @@ pub struct UpArgs {
     /// Address and port to listen on; port 0 takes any free one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8443")]
     pub listen: SocketAddr,
+    /// Pretend to have N GPUs, to try things out on a machine without any; each job is told
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(neap_sandbox::GPUS_MAX)))]
+    pub emulate_gpus: Option<u32>,
     /// Go on in the background; return when the server answers
     #[arg(long)]
     pub detach: bool,
@@ -57,6 +60,7 @@ fn serve(args: &UpArgs, data: PathBuf, terminal: &Terminal) -> Outcome<ExitCode>
         listen: args.listen,
         program,
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        emulate_gpus: args.emulate_gpus,
         public_roots: std::env::var_os("REQUESTS_CA_BUNDLE")
             .or_else(|| std::env::var_os("SSL_CERT_FILE"))
             .map(PathBuf::from),
@@ -95,8 +99,12 @@ fn detach(args: &UpArgs, data: &Path, terminal: &Terminal) -> Outcome<ExitCode> 
     let clone = || log.try_clone().map_err(|error| Failure::file("open", &log_path, &error));
     let program = std::env::current_exe()
         .map_err(|error| Failure::failed(format!("cannot find out which program this is: {error}")))?;
-    let mut child = Command::new(program)
-        .arg("up")
+    let mut command = Command::new(program);
+    command.arg("up");
+    if let Some(count) = args.emulate_gpus {
+        command.arg("--emulate-gpus").arg(count.to_string());
+    }
+    let mut child = command
         .arg("--data")
         .arg(data)
         .arg("--listen")

@@ -62,7 +62,7 @@ pub fn put(state: &State, mut put: PutCluster) -> Result<Vec<Event>, Refusal> {
     problems.extend(names::check_cluster_name(&put.name));
     let location =
         known_location(state, put.location.as_deref().unwrap_or(&workspace.location), &mut problems);
-    let shape = check_shape(&put, &mut problems);
+    let shape = check_shape(state, &put, &location, &mut problems);
     if let Some(other) = state.cluster_names.get(&(location.clone(), put.name.to_lowercase().into())) {
         let holder = state
             .clusters
@@ -167,7 +167,12 @@ fn check_scale(put: &PutCluster, problems: &mut Vec<Problem>) -> Scale {
     Scale { min, max, idle_ms }
 }
 
-fn check_shape(put: &PutCluster, problems: &mut Vec<Problem>) -> Option<Shape> {
+fn check_shape(
+    state: &State,
+    put: &PutCluster,
+    location: &str,
+    problems: &mut Vec<Problem>,
+) -> Option<Shape> {
     let tier = put.tier.as_deref().map_or(Some(Tier::Dedicated), Tier::parse);
     if tier.is_none() {
         problems.push(
@@ -182,11 +187,12 @@ fn check_shape(put: &PutCluster, problems: &mut Vec<Problem>) -> Option<Shape> {
         );
     }
     let asked = put.size.as_deref().unwrap_or(DEFAULT_SIZE);
-    if let Some(retired) = retired(asked) {
+    let size = state.settings.own.find(asked);
+    if let Some(retired) = retired(asked).filter(|_| size.as_ref().is_none_or(|size| !size.own)) {
         problems.push(Problem::new(Code::InvalidVmSize, retired.sentence(asked)).at("vmSize"));
         return None;
     }
-    let Some(size) = catalogue::size(asked) else {
+    let Some(size) = size else {
         let close = catalogue::resembling(asked);
         let hint = if close.is_empty() {
             String::from(" 'neap compute list-sizes' lists those that are.")
@@ -199,6 +205,19 @@ fn check_shape(put: &PutCluster, problems: &mut Vec<Problem>) -> Option<Shape> {
         );
         return None;
     };
+    if !size.is_in(location) {
+        problems.push(
+            Problem::new(
+                Code::InvalidVmSize,
+                format!(
+                    "The VM size '{}' is not offered in {location}; it is in {}.",
+                    size.name,
+                    size.locations.join(", ")
+                ),
+            )
+            .at("vmSize"),
+        );
+    }
     let tier = tier?;
     if tier == Tier::LowPriority && !size.low_priority_capable {
         problems.push(
@@ -215,8 +234,8 @@ fn check_shape(put: &PutCluster, problems: &mut Vec<Problem>) -> Option<Shape> {
     };
     Some(Shape {
         size: size.name.to_ascii_uppercase().into(),
-        family: size.family.into(),
-        nominal: size.capacity(),
+        family: size.family,
+        nominal: size.capacity,
         tier,
         price: price.unwrap_or(MicroUsd(0)),
     })

@@ -10,6 +10,7 @@ use crate::command::SubmitJob;
 use crate::event::{
     AttemptStopRequested, Event, JobCancelRequested, JobDeleted, JobEnded, JobSubmitted, JobUpdated,
 };
+use crate::gpus;
 use crate::ids::{DocHash, JobId, WorkspaceId};
 use crate::job::{Cause, Class, Exit, Job, Need, Outcome, StopReason};
 use crate::limits;
@@ -182,7 +183,7 @@ pub(super) fn check_cluster<'a>(
 
 /// A need must fit the size, and a GPU must truly be there: a job is never run on the CPU in silence.
 fn check_need(state: &State, need: &Need, nominal: Capacity, size: &str, problems: &mut Vec<Problem>) {
-    let gpus = match need {
+    let needed = match need {
         Need::Whole => nominal.gpus,
         Need::Share(share) => {
             if share.cpus_milli < limits::SHARE_CPUS_MILLI_MIN {
@@ -204,19 +205,9 @@ fn check_need(state: &State, need: &Need, nominal: Capacity, size: &str, problem
         }
     };
     if let Some(machine) = state.settings.provider.machine
-        && gpus > machine.gpus
+        && let Some(text) = gpus::refusal(needed, size, nominal.gpus, machine.gpus)
     {
-        problems.push(
-            Problem::new(
-                Code::GpuNotAvailable,
-                format!(
-                    "The job needs {gpus} GPU(s), as size {size} has, and this machine has {}. It is not run on the CPU instead; \
-                     use a size without GPUs, or state resources.properties.neap.gpus: 0.",
-                    machine.gpus
-                ),
-            )
-            .at("computeId"),
-        );
+        problems.push(Problem::new(Code::GpuNotAvailable, text).at("computeId"));
     }
 }
 

@@ -10,7 +10,8 @@ use super::jobs::{of_rank, outcome_of_exit, stop_deadline};
 use super::reports::{lost as lost_alone, requeued, run_deadline, with_revision};
 use crate::command::AttemptNews;
 use crate::event::{
-    AttemptFinalizing, AttemptStarted, AttemptStopRequested, Event, JobEnded, RankEnded, RankReported,
+    AttemptFinalizing, AttemptMeasured, AttemptStarted, AttemptStopRequested, Event, JobEnded, RankEnded,
+    RankReported,
 };
 use crate::ids::{AttemptId, NodeId};
 use crate::job::{Attempt, Blame, Exit, Job, Outcome, Phase, StopReason};
@@ -45,6 +46,10 @@ pub(super) fn report(state: &State, job: &Job, attempt: &Attempt, news: News, no
                 );
             }
             events
+        }
+        AttemptNews::Measured { facts } => {
+            let rank = Some(rank);
+            vec![AttemptMeasured { id, attempt: number_of, rank, report: number, facts }.into()]
         }
         AttemptNews::Finalizing => {
             let mut events = vec![reported(Phase::Finalizing)];

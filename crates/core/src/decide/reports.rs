@@ -7,8 +7,8 @@ use super::ranks;
 use super::retries::{self, Requeue};
 use crate::command::{AttemptNews, Report};
 use crate::event::{
-    AttemptFinalizing, AttemptStarted, Event, JobEnded, JobRequeued, NodeCreating, NodeGone, NodeHeard,
-    NodePreparing, NodeReady, NodeSilent, NodeUnusable,
+    AttemptFinalizing, AttemptMeasured, AttemptStarted, Event, JobEnded, JobRequeued, NodeCreating, NodeGone,
+    NodeHeard, NodePreparing, NodeReady, NodeSilent, NodeUnusable,
 };
 use crate::ids::{AttemptId, NodeId};
 use crate::job::{AttemptFacts, Cause, Job, PROVENANCE, Phase, StopReason};
@@ -210,6 +210,9 @@ fn attempt_report(
             ]
         }
         AttemptNews::Started { .. } => Vec::new(),
+        AttemptNews::Measured { facts } => {
+            vec![AttemptMeasured { id: job.id, attempt: id.number, rank: None, report: number, facts }.into()]
+        }
         AttemptNews::Finalizing => {
             vec![AttemptFinalizing { id: job.id, attempt: id.number, report: number }.into()]
         }

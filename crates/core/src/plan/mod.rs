@@ -16,6 +16,7 @@ mod reserve;
 mod retire;
 mod scale;
 
+pub(crate) use scale::counted;
 pub use scale::{Packing, node_cut, nodes_ever, provider_nodes_ever};
 
 use std::collections::BTreeSet;

@@ -18,6 +18,7 @@ use crate::node::{Node, NodeState};
 use crate::planted::{self, Bug};
 use crate::queue::Order;
 use crate::quota;
+use crate::settings::ProviderSettings;
 use crate::state::State;
 use crate::units::{Capacity, Millis};
 
@@ -239,8 +240,8 @@ pub fn nodes_ever(state: &State, cluster: &Cluster) -> u32 {
 /// How many nodes of this size the provider could ever have at once.
 pub fn provider_nodes_ever(state: &State, nominal: Capacity) -> u32 {
     let provider = &state.settings.provider;
-    let Some(machine) = provider.machine.filter(|_| provider.strict) else { return provider.nodes_max };
-    provider.nodes_max.min(times(machine, nominal.min(machine)))
+    let Some(machine) = provider.machine else { return provider.nodes_max };
+    provider.nodes_max.min(times(machine, counted(provider, nominal.min(machine))))
 }
 
 /// Whether a job can be placed at all, with the nodes that its cluster may have.
@@ -257,8 +258,14 @@ fn provider_nodes_free(state: &State, nominal: Capacity) -> u32 {
     let provider = &state.settings.provider;
     let in_use = u32::try_from(state.nodes.len()).unwrap_or(u32::MAX);
     let free = provider.nodes_max.saturating_sub(in_use);
-    let Some(machine) = provider.machine.filter(|_| provider.strict) else { return free };
-    free.min(times(machine.minus(state.provided), nominal.min(machine)))
+    let Some(machine) = provider.machine else { return free };
+    free.min(times(machine.minus(state.provided), counted(provider, nominal.min(machine))))
+}
+
+/// What of a node's capacity must be free on the machine: cores and memory where it is asked to be strict, GPUs always,
+/// since one is never in two nodes.
+pub(crate) fn counted(provider: &ProviderSettings, each: Capacity) -> Capacity {
+    if provider.strict { each } else { Capacity { gpus: each.gpus, ..Capacity::default() } }
 }
 
 fn times(room: Capacity, each: Capacity) -> u32 {
@@ -335,10 +342,10 @@ fn provider_cut(state: &State, nominal: Capacity) -> Option<Cut> {
     if in_use >= provider.nodes_max {
         return Some(Cut::ProviderNodes { in_use, max: provider.nodes_max });
     }
-    if let Some(machine) = provider.machine.filter(|_| provider.strict) {
+    if let Some(machine) = provider.machine {
         let free = machine.minus(state.provided);
         // A size larger than the machine gives what the machine has; it still needs all of it.
-        let needed = nominal.min(machine);
+        let needed = counted(provider, nominal.min(machine));
         if !free.fits(needed) {
             return Some(Cut::ProviderCapacity { free, needed });
         }

@@ -393,3 +393,23 @@ fn a_job_is_refused_where_no_node_could_ever_hold_it() {
     let too_large = share("large", NOMINAL.plus(QUARTER));
     assert_eq!(world.refused(Command::SubmitJob(too_large)), [Code::ResourceTooLarge]);
 }
+
+#[test]
+fn gpus_are_counted_also_where_cores_and_memory_are_not() {
+    let machine = Capacity { cpus_milli: 1_000, memory_mb: 1_000, gpus: 3 };
+    let mut world = World::with(settings(|s| s.provider.machine = Some(machine)));
+    let size = neap_core::catalogue::sizes()
+        .find(|size| size.gpus == 1 && neap_core::retired::retired(size.name).is_none())
+        .unwrap();
+    world.tell(Command::PutCluster(PutCluster {
+        size: Some(size.name.into()),
+        max: Some(8),
+        ..cluster("cpu")
+    }));
+    let events = submit_many(&mut world, 5);
+    assert_eq!(requested(&events), 3, "one node for each GPU, however small the machine is otherwise");
+    let [cut] = &world.state.clusters.get(&CPU).unwrap().cuts[..] else { panic!("one cut") };
+    assert!(matches!(cut, Cut::ProviderCapacity { .. }), "{cut:?}");
+    let said = cut.sentence();
+    assert!(said.contains("needs 1 GPU(s)") && said.contains("0 of this machine's are free"), "{said}");
+}

@@ -5,7 +5,7 @@
 mod assets;
 mod batch;
 mod codes;
-mod computes;
+pub(crate) mod computes;
 mod datastores;
 mod deployments;
 pub(crate) mod errors;

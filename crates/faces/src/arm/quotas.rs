@@ -107,7 +107,11 @@ pub(crate) fn key(state: &State, location: &str, id: &str) -> Option<QuotaKey> {
         }
         _ => return None,
     };
-    Some(QuotaKey { holder, location: canonical_location(location).into(), pool: Pool::parse(name)? })
+    Some(QuotaKey {
+        holder,
+        location: canonical_location(location).into(),
+        pool: Pool::parse(name, &state.settings.own)?,
+    })
 }
 
 /// The ARM scope that a limit is on; `None` where it is of another subscription.

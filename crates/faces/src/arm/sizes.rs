@@ -1,7 +1,7 @@
 //! `vmSizes`: the catalogue of sizes a cluster may have.
 
 use axum::response::Response;
-use neap_core::catalogue::{self, Size};
+use neap_core::own::Offer;
 use neap_core::{Code, MicroUsd, Refusal};
 use serde_json::{Value, json};
 
@@ -12,7 +12,9 @@ use crate::reply;
 pub(crate) fn list(app: &App, subscription: &str, location: &str) -> Result<Response, Refusal> {
     subscriptions::check(app, subscription)?;
     check_location(app, location)?;
-    let sizes: Vec<Value> = catalogue::sizes().map(answer).collect();
+    let canonical = neap_core::names::canonical_location(location);
+    let offers = app.state().settings.own.offers();
+    let sizes: Vec<Value> = offers.iter().filter(|size| size.is_in(&canonical)).map(answer).collect();
     let value = with_snake_twins(&Value::Array(sizes));
     Ok(reply::ok(&json!({"value": value})))
 }
@@ -28,7 +30,7 @@ pub(crate) fn check_location(app: &App, location: &str) -> Result<(), Refusal> {
     ))
 }
 
-fn answer(size: &Size) -> Value {
+fn answer(size: &Offer) -> Value {
     let price = |tier: &str, price: Option<MicroUsd>| {
         price.map(|p| json!({"retailPrice": p.0 as f64 / 1_000_000.0, "osType": "Linux", "vmTier": tier}))
     };
@@ -42,11 +44,11 @@ fn answer(size: &Size) -> Value {
     json!({
         "name": size.name,
         "family": size.family,
-        "vCPUs": size.vcpus,
-        "gpus": size.gpus,
+        "vCPUs": size.capacity.cpus_milli / 1_000,
+        "gpus": size.capacity.gpus,
         "osVhdSizeMB": size.os_disk_mb,
         "maxResourceVolumeMB": size.temp_disk_mb,
-        "memoryGB": size.memory_mb as f64 / 1024.0,
+        "memoryGB": size.capacity.memory_mb as f64 / 1024.0,
         "lowPriorityCapable": size.low_priority_capable,
         "premiumIO": size.premium_io,
         "supportedComputeTypes": ["AmlCompute"],
@@ -60,7 +62,8 @@ mod tests {
 
     #[test]
     fn a_size_as_azure_shows_it() {
-        let body = with_snake_twins(&answer(catalogue::size("Standard_DS3_v2").unwrap()));
+        let body =
+            with_snake_twins(&answer(&neap_core::own::Own::default().find("Standard_DS3_v2").unwrap()));
         assert_eq!(body["name"], "Standard_DS3_v2");
         assert_eq!((&body["vCPUs"], &body["v_cp_us"]), (&json!(4), &json!(4)));
         assert_eq!(body["memory_gb"], json!(14.0));

@@ -2,11 +2,12 @@
 //! zero nodes. `inUse`, which Azure has not, is what nodes have now.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use axum::response::Response;
 use neap_core::cluster::Tier;
 use neap_core::quota::{self, Holder, Pool, QuotaKey, family_words};
-use neap_core::{Refusal, State, catalogue};
+use neap_core::{Refusal, State};
 use serde_json::{Value, json};
 
 use super::{paths, quotas, sizes, subscriptions, with_snake_twins};
@@ -27,14 +28,20 @@ fn rows(state: &State, subscription: &str, location: &str) -> Vec<Value> {
         .filter_map(|key| of_key(state, subscription, key))
         .collect();
     // Low priority has one limit for all families; by family it is only counted.
-    let mut families: BTreeMap<&str, u64> =
-        catalogue::sizes().filter(|size| size.low_priority_capable).map(|size| (size.family, 0)).collect();
+    let mut families: BTreeMap<Arc<str>, u64> = state
+        .settings
+        .own
+        .offers()
+        .into_iter()
+        .filter(|size| size.low_priority_capable)
+        .map(|size| (size.family, 0))
+        .collect();
     for cluster in state.clusters.values().filter(|cluster| *cluster.location == *location) {
         let held = quota::holds(&Pool::Dedicated, &cluster.shape, cluster.scale);
         let tier = cluster.shape.tier.canonical();
         let name = format!("{} Cluster {tier} vCPUs", family_words(&cluster.shape.family));
         if cluster.shape.tier == Tier::LowPriority {
-            *families.entry(&cluster.shape.family).or_default() += held;
+            *families.entry(cluster.shape.family.clone()).or_default() += held;
         }
         if let Some(workspace) = state.workspaces.get(&cluster.workspace) {
             let id = paths::cluster_id(workspace, cluster);
@@ -58,8 +65,8 @@ fn keys(state: &State, subscription: &str, location: &str) -> Vec<QuotaKey> {
         pool,
     };
     let mut keys: Vec<QuotaKey> = [Pool::Clusters, Pool::Dedicated, Pool::LowPriority].map(of_all).into();
-    let families: BTreeSet<&str> = catalogue::sizes().map(|size| size.family).collect();
-    keys.extend(families.into_iter().map(|family| of_all(Pool::Family(family.into()))));
+    let families = state.settings.own.families();
+    keys.extend(families.into_iter().map(|family| of_all(Pool::Family(family))));
     let known = state.quota_usage.keys().chain(state.quotas.keys());
     let others: BTreeSet<&QuotaKey> =
         known.filter(|key| *key.location == *location && !keys.contains(key)).collect();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use neap_control::instruments::{Counter, Family as Instruments, Histogram};
 use neap_control::metrics::ClusterMetrics;
+use neap_control::node_gpus::GpuState;
 use neap_core::health::{Figures, Health, NodeCount};
 use neap_core::job::{JobState, Phase};
 
@@ -20,6 +21,8 @@ struct Row {
     /// By Azure's status, of those that have an attempt.
     active: [(&'static str, u64); 3],
     counted: Arc<ClusterMetrics>,
+    /// GPUs that jobs have.
+    gpus: Vec<GpuState>,
 }
 
 impl Row {
@@ -36,6 +39,7 @@ impl Row {
 pub(crate) fn write(out: &mut Exposition, app: &App) {
     let rows = rows(app);
     nodes(out, &rows);
+    gpus(out, &rows);
     queue_and_jobs(out, &rows);
     health_of(out, &rows);
     counters(out, &rows);
@@ -62,7 +66,9 @@ fn rows(app: &App) -> Vec<Row> {
         }
         let workspace =
             state.workspaces.get(&cluster.workspace).map_or_else(|| "".into(), |w| w.name.clone());
-        Some(Row { workspace, cluster: cluster.name.clone(), figures, health, active, counted })
+        let gpus = cluster.nodes.iter().flat_map(|node| app.control.gpus().of(*node));
+        let gpus = gpus.filter(|gpu| gpu.attempt.is_some()).collect();
+        Some(Row { workspace, cluster: cluster.name.clone(), figures, health, active, counted, gpus })
     });
     found.collect()
 }
@@ -71,6 +77,26 @@ fn gauge(out: &mut Exposition, rows: &[Row], name: &'static str, help: &str, val
     let mut family = out.family(name, Kind::Gauge, help);
     for row in rows {
         family.sample(&row.labels(), value(row));
+    }
+}
+
+/// As the driver says; clusters of whose GPUs nothing is said have no sample.
+fn gpus(out: &mut Exposition, rows: &[Row]) {
+    let help = "Of the GPUs that jobs have, the part of the time in which they worked, as the driver says.";
+    let mut family = out.family("neap_gpu_utilization_ratio", Kind::Gauge, help);
+    for row in rows {
+        let seen: Vec<u64> = row.gpus.iter().filter_map(|gpu| gpu.utilization).map(u64::from).collect();
+        if let Some(mean) = seen.iter().sum::<u64>().checked_div(seen.len() as u64) {
+            family.parts(&row.labels(), mean, 100);
+        }
+    }
+    let mut family =
+        out.family("neap_gpu_memory_used_bytes", Kind::Gauge, "Memory in use on the GPUs that jobs have.");
+    for row in rows {
+        let seen: Vec<u64> = row.gpus.iter().filter_map(|gpu| gpu.memory_used_mb).collect();
+        if !seen.is_empty() {
+            family.sample(&row.labels(), seen.iter().sum::<u64>() << 20);
+        }
     }
 }
 

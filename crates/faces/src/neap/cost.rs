@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use neap_core::documents::JobMeta;
 use neap_core::meter::{self, Segment};
 use neap_core::state::Workspace;
-use neap_core::{Code, Millis, Problem, Refusal, State};
+use neap_core::{ClusterId, Code, Millis, Problem, Refusal, State};
 use neap_ledger::{CostBy, CostQuery, CostRow, add_cost, cut_cost};
 use serde_json::{Value, json};
 
@@ -61,6 +61,24 @@ pub(crate) fn get(app: &App, ask: &Ask, workspace: &Workspace) -> Result<Respons
         "from": from.rfc3339(), "to": to.rfc3339(), "currency": "USD",
         "total_micro_usd": total, "total_usd": usd(total), "rows": shown,
     })))
+}
+
+/// What a cluster has cost from its beginning to a time.
+pub(super) fn spent(
+    app: &App,
+    workspace: &Workspace,
+    cluster: ClusterId,
+    to: Millis,
+) -> Result<String, Refusal> {
+    let query = CostQuery { workspace: Some(workspace.id), from: Millis(0), to, by: CostBy::Cluster };
+    let state = app.state();
+    let mut rows = app.control.reader().costs(&query).map_err(unreadable)?;
+    for segment in meter::open(&state, to) {
+        if let Some(row) = open_row(app, &state, workspace, &query, &segment)? {
+            add_cost(&mut rows, row);
+        }
+    }
+    Ok(usd(rows.iter().filter(|row| row.cluster == Some(cluster)).map(|row| row.micro_usd).sum()))
 }
 
 /// Exact: six places after the point, as text.

@@ -2,6 +2,7 @@
 
 mod budgets;
 mod cost;
+mod diff;
 mod evict;
 mod explain;
 pub(crate) mod health;
@@ -51,6 +52,7 @@ async fn in_workspace(
     rest: &[&str],
 ) -> Result<Response, Refusal> {
     match (ask.method.as_str(), rest) {
+        ("GET", ["computes", c, "diff"]) => diff::get(app, ask, workspace, c).await,
         ("GET", ["computes", c, "health"]) => health::get(app, workspace, c),
         ("GET", ["computes", c, "nodes"]) => nodes::list(app, ask, workspace, c),
         ("GET", ["computes", c, "nodes", n, "log"]) => nodes::log(app, workspace, c, n).await,

@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use neap_core::state::Workspace;
-use neap_core::{Capacity, ClusterId, Command, NodeId, Refusal};
+use neap_core::{Capacity, ClusterId, Command, JobId, NodeId, Refusal};
 use serde_json::{Value, json};
 
 use crate::app::{App, internal, unreadable};
@@ -45,6 +45,7 @@ pub(crate) fn list(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> R
                 "jobs": jobs,
                 "nominal": capacity(row.nominal),
                 "actual": row.actual.map(capacity),
+                "gpus": gpus(app, row.id),
                 "isolation": row.isolation,
                 "created": row.created.rfc3339(),
                 "gone": row.gone.map(neap_core::Millis::rfc3339),
@@ -52,6 +53,28 @@ pub(crate) fn list(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> R
         }
     }
     Ok(reply::ok(&json!({"value": value})))
+}
+
+/// A node's GPUs as it told them last: whose each is, and how much it is used.
+fn gpus(app: &App, node: NodeId) -> Vec<Value> {
+    let state = app.state();
+    let job = |job| state.jobs.get(&JobId(job)).map(|job| job.name.clone());
+    app.control
+        .gpus()
+        .of(node)
+        .into_iter()
+        .map(|gpu| {
+            json!({
+                "uuid": gpu.uuid,
+                "name": gpu.name,
+                "memory_mb": gpu.memory_mb,
+                "emulated": gpu.emulated,
+                "job": gpu.attempt.and_then(|attempt| job(attempt.job)),
+                "utilization_percent": gpu.utilization,
+                "memory_used_mb": gpu.memory_used_mb,
+            })
+        })
+        .collect()
 }
 
 fn capacity(capacity: Capacity) -> Value {

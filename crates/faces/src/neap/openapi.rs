@@ -26,9 +26,15 @@ pub(crate) fn document(ask: &Ask) -> Value {
     );
     paths.insert(
         format!("{WORKSPACE}/computes/{{compute}}/nodes"),
-        json!({"get": operation("A cluster's nodes; with gone=true also those that are gone.", &["compute", "?gone"], &json!({"type": "object", "properties": {
+        json!({"get": operation("A cluster's nodes; with gone=true also those that are gone.", &["compute", "?gone", "?at"], &json!({"type": "object", "properties": {
             "value": {"type": "array", "items": {"type": "object", "properties": {"node_id": text, "state": text, "since": text, "reason": text,
                 "job": {"type": ["string", "null"]}, "nominal": capacity, "actual": capacity}}}}}))}),
+    );
+    paths.insert(
+        format!("{WORKSPACE}/computes/{{compute}}/diff"),
+        json!({"get": operation("What is different about a cluster between two times; without 'to', until now.", &["compute", "?from", "?to"],
+            &json!({"type": "object", "properties": {"cluster": text, "from": text, "to": text, "left_out": number,
+                "changes": {"type": "array", "items": {"type": "object", "properties": {"what": text, "from": {}, "to": {}}}}}}))}),
     );
     paths.insert(
         format!("{WORKSPACE}/computes/{{compute}}/nodes/{{node}}/log"),
@@ -48,7 +54,10 @@ pub(crate) fn document(ask: &Ask) -> Value {
         ("computes/{compute}/explain", "Why a cluster is as it is, and what the first who wait lack."),
         ("allowances", "How much each user or team may have running; PUT sets one."),
     ] {
-        paths.insert(format!("{WORKSPACE}/{path}"), json!({"get": operation(what, &["compute"], &json!({"type": "object"}))}));
+        paths.insert(
+            format!("{WORKSPACE}/{path}"),
+            json!({"get": operation(what, &["compute"], &json!({"type": "object"}))}),
+        );
     }
     for verb in ["cordon", "uncordon", "drain"] {
         paths.insert(

@@ -193,7 +193,11 @@ async fn set(app: &App, ask: &Ask, workspace: &Workspace) -> Result<(), Refusal>
     let remove = body.get("remove").and_then(Value::as_bool).unwrap_or(false);
     let allowance = (!remove).then_some(Allowance { jobs, cores });
     let by = ask.caller.actor.as_str().into();
-    app.submit(&ask.caller, Command::SetAllowance { key: AllowanceKey { within, who }, allowance, by }, Vec::new())
-        .await?;
+    app.submit(
+        &ask.caller,
+        Command::SetAllowance { key: AllowanceKey { within, who }, allowance, by },
+        Vec::new(),
+    )
+    .await?;
     Ok(())
 }

@@ -3,5 +3,6 @@
 mod damage;
 mod full_disk;
 mod listing;
+mod past;
 mod reopen;
 mod story;

@@ -163,7 +163,10 @@ impl Story {
             }
             10 => {
                 if let Some((id, attempt)) = in_phase(Phase::Running) {
-                    self.tell(AttemptFinalizing { id, attempt, report: 2 });
+                    let facts: AttemptFacts =
+                        BTreeMap::from([("neap.gpu.utilization".into(), "37.5".into())]);
+                    self.tell(AttemptMeasured { id, attempt, rank: None, report: 2, facts });
+                    self.tell(AttemptFinalizing { id, attempt, report: 3 });
                 }
             }
             11 => {

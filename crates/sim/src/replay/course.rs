@@ -203,6 +203,7 @@ impl Meter {
             | Event::RankReported(_)
             | Event::RankEnded(_)
             | Event::AttemptStarted(_)
+            | Event::AttemptMeasured(_)
             | Event::AttemptFinalizing(_)
             | Event::AttemptStopRequested(_)
             | Event::JobCancelRequested(_)

@@ -203,6 +203,7 @@ impl Running<'_> {
                 } else {
                     vec![Bind { from: lies.clone(), to: seen, read_only: false }]
                 },
+                closed_devices: self.node.gpus.files(),
             }),
             ..self.launch(layout)
         };

@@ -25,7 +25,7 @@ pub enum ComputeCommand {
     /// description, identity), and the rest is refused.
     Create(Box<change::CreateArgs>),
     /// Show a cluster
-    Show(NameArgs),
+    Show(show::ShowArgs),
     /// List clusters
     List(show::ListArgs),
     /// Change a cluster

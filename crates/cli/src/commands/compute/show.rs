@@ -1,9 +1,10 @@
 //! The reading commands of `neap compute`.
 
-use super::{CLUSTER_COLUMNS, NameArgs};
+use super::CLUSTER_COLUMNS;
 use crate::client::segment;
 use crate::entity;
 use crate::failure::Outcome;
+use crate::moment::AtArgs;
 use crate::output::{Column, emit_bytes};
 use crate::session::Session;
 use clap::Args;
@@ -22,6 +23,20 @@ pub struct ListArgs {
     /// Only computes of this type
     #[arg(long = "type", short = 't', value_name = "TYPE")]
     kind: Option<String>,
+    #[command(flatten)]
+    at: AtArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  neap compute show -n cpu-cluster\n  neap compute show -n cpu-cluster --at -2h"
+)]
+pub struct ShowArgs {
+    /// Name of the cluster
+    #[arg(long, short = 'n')]
+    name: String,
+    #[command(flatten)]
+    at: AtArgs,
 }
 
 #[derive(Debug, Args)]
@@ -35,6 +50,8 @@ pub struct NodesArgs {
     /// Also nodes that are gone
     #[arg(long)]
     gone: bool,
+    #[command(flatten)]
+    at: AtArgs,
 }
 
 #[derive(Debug, Args)]
@@ -92,14 +109,15 @@ const SIZE_COLUMNS: &[Column] = &[
 const USAGE_COLUMNS: &[Column] =
     &[("Name", "name.localized_value"), ("Used", "current_value"), ("Limit", "limit"), ("Unit", "unit")];
 
-pub async fn show(args: &NameArgs, session: &Session) -> Outcome<()> {
-    let resource = session.client.get(&session.path(&format!("computes/{}", segment(&args.name)))).await?;
+pub async fn show(args: &ShowArgs, session: &Session) -> Outcome<()> {
+    let path = args.at.on(&session.path(&format!("computes/{}", segment(&args.name))))?;
+    let resource = session.client.get(&path).await?;
     session.warn_of(&resource);
     session.print(&entity::compute(&resource), CLUSTER_COLUMNS)
 }
 
 pub async fn list(args: &ListArgs, session: &Session) -> Outcome<()> {
-    let resources = session.client.list(&session.path("computes"), None).await?;
+    let resources = session.client.list(&args.at.on(&session.path("computes"))?, None).await?;
     let mut rows: Vec<Value> = resources.iter().map(entity::compute).collect();
     if let Some(kind) = &args.kind {
         rows.retain(|row| row["type"].as_str().is_some_and(|found| found.eq_ignore_ascii_case(kind)));
@@ -111,12 +129,16 @@ pub async fn list(args: &ListArgs, session: &Session) -> Outcome<()> {
 pub async fn nodes(args: &NodesArgs, session: &Session) -> Outcome<()> {
     let cluster = segment(&args.name);
     let gone = if args.gone { "?gone=true" } else { "" };
-    let own = session.client.get(&session.own_path(&format!("computes/{cluster}/nodes{gone}"))).await?;
-    let arm = session
-        .client
-        .call(Method::POST, &session.path(&format!("computes/{cluster}/listNodes")), None)
-        .await?;
-    let addresses = arm.body.get("nodes").and_then(Value::as_array);
+    let path = args.at.on(&session.own_path(&format!("computes/{cluster}/nodes{gone}")))?;
+    let own = session.client.get(&path).await?;
+    let arm = if args.at.is_given() {
+        // Where a node was reached is not in the log.
+        Value::Null
+    } else {
+        let path = session.path(&format!("computes/{cluster}/listNodes"));
+        session.client.call(Method::POST, &path, None).await?.body
+    };
+    let addresses = arm.get("nodes").and_then(Value::as_array);
     let rows = own.get("value").and_then(Value::as_array).into_iter().flatten().map(|node| {
         let address =
             addresses.into_iter().flatten().find(|other| other.get("nodeId") == node.get("node_id"));

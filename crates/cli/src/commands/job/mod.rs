@@ -16,6 +16,7 @@ use crate::client::segment;
 use crate::commands::block_on;
 use crate::entity;
 use crate::failure::{Failure, Outcome};
+use crate::moment::AtArgs;
 use crate::output::Column;
 use crate::session::Session;
 use crate::terminal::Terminal;
@@ -96,10 +97,12 @@ pub struct ShowArgs {
     #[arg(long, short = 'n')]
     name: String,
     /// What it was made of and ran on: code, environment, inputs, nodes, versions, times
-    #[arg(long)]
+    #[arg(long, conflicts_with = "at")]
     provenance: bool,
     #[arg(long, short = 'e', hide = true)]
     web: bool,
+    #[command(flatten)]
+    at: AtArgs,
 }
 
 #[derive(Debug, Args)]
@@ -121,7 +124,10 @@ pub struct ListArgs {
     include_archived: bool,
     /// The children of this job: the steps of a pipeline, the trials of a sweep
     #[arg(long, short = 'p', value_name = "NAME")]
+    #[arg(conflicts_with = "at")]
     parent_job_name: Option<String>,
+    #[command(flatten)]
+    at: AtArgs,
 }
 
 const COLUMNS: &[Column] = &[
@@ -153,7 +159,21 @@ async fn run_connected(command: &JobCommand, session: &Session) -> Outcome<ExitC
                 session.print(&provenance(session, &args.name).await?, COLUMNS)?;
                 return Ok(ExitCode::SUCCESS);
             }
-            metrics::show(session, &get(session, &args.name).await?, COLUMNS).await?;
+            if args.at.is_given() {
+                let path = args.at.on(&path(session, &args.name))?;
+                let job = session.client.get(&path).await?;
+                if job.get("properties").is_none_or(Value::is_null) {
+                    return Err(Failure::failed(format!("{} is part of another job", args.name))
+                        .hint("--at shows jobs by themselves; ask for the job that it is part of"));
+                }
+                session.print(&entity::job(&job), COLUMNS)?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            let job = get(session, &args.name).await?;
+            metrics::show(session, &job, COLUMNS).await?;
+            if let Some(hint) = job["properties"]["properties"]["neap.gpu.hint"].as_str() {
+                session.terminal.note(&format!("hint: {hint}"));
+            }
         }
         JobCommand::Metrics(args) => metrics::run(args, session).await?,
         JobCommand::ShowServices(args) => services::run(args, session).await?,
@@ -224,7 +244,8 @@ async fn list(args: &ListArgs, session: &Session) -> Outcome<()> {
         (false, true) => "All",
         (false, false) => "ActiveOnly",
     };
-    let jobs = session.client.list(&session.path(&format!("jobs?listViewType={view}")), limit).await?;
+    let jobs =
+        session.client.list(&args.at.on(&session.path(&format!("jobs?listViewType={view}")))?, limit).await?;
     session.print(&Value::Array(jobs.iter().map(entity::job).collect()), COLUMNS)
 }
 

@@ -1,13 +1,17 @@
 //! Good practice that a cluster's definition does not follow, said where it is shown and created. Nothing is refused for it.
 
 use neap_core::cluster::{Cluster, Tier};
+use neap_core::gpus;
 use neap_core::retired::retired;
-use neap_core::state::Workspace;
+use neap_core::state::{State, Workspace};
 
 const HOURS_PER_DAY: u64 = 24;
 
-pub(super) fn advice(workspace: &Workspace, cluster: &Cluster) -> Vec<String> {
+pub(super) fn advice(state: &State, workspace: &Workspace, cluster: &Cluster) -> Vec<String> {
     let mut out = Vec::new();
+    if let Some(machine) = state.settings.provider.machine {
+        out.extend(gpus::warning(&cluster.shape.size, cluster.shape.nominal.gpus, machine.gpus));
+    }
     if let Some(retired) = retired(&cluster.shape.size) {
         out.push(retired.sentence(&cluster.shape.size));
     }
@@ -95,7 +99,11 @@ mod tests {
             waiting: Default::default(),
             active: Default::default(),
         };
-        advice(&workspace, &cluster)
+        let mut state = State::default();
+        let mut settings = neap_core::settings::Settings::default();
+        settings.provider.machine = Some(Capacity { gpus: 1, ..Capacity::default() });
+        state.settings = settings;
+        advice(&state, &workspace, &cluster)
     }
 
     #[test]

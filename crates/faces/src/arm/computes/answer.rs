@@ -21,7 +21,7 @@ pub(super) fn cluster(
 ) -> Value {
     let nodes: Vec<&Node> = state.nodes_of(cluster).map(AsRef::as_ref).collect();
     let errors = errors(cluster, &nodes);
-    let warnings = [read::warnings(document), advice::advice(workspace, cluster)].concat();
+    let warnings = [read::warnings(document), advice::advice(state, workspace, cluster)].concat();
     json!({
         "id": paths::cluster_id(workspace, cluster),
         "name": cluster.name,

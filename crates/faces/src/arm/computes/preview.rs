@@ -55,7 +55,7 @@ pub(super) fn put(
         "nodesAdded": count(|event| matches!(event, Event::NodeRequested(_))),
         "nodesLetGo": count(|event| matches!(event, Event::NodeLeaving(_))),
         "cuts": cuts,
-        "warnings": after.and_then(|cluster| Some(super::advice::advice(draft.state.workspaces.get(&workspace)?, cluster))),
+        "warnings": after.and_then(|cluster| Some(super::advice::advice(&draft.state, draft.state.workspaces.get(&workspace)?, cluster))),
     }))
 }
 
@@ -69,3 +69,13 @@ const FIELDS: &[(&str, Read)] = &[
     ("max_instances", |cluster| json!(cluster.scale.max)),
     ("idle_time_before_scale_down", |cluster| json!(cluster.scale.idle_ms / 1_000)),
 ];
+
+/// A cluster's definition, field by field.
+pub(crate) fn definition(cluster: &Cluster, document: &ClusterDocument) -> Vec<(&'static str, Value)> {
+    let mut fields: Vec<_> = FIELDS.iter().map(|(field, read)| (*field, read(cluster))).collect();
+    fields.push(("tags", json!(document.tags)));
+    fields.push(("description", json!(document.description)));
+    fields.push(("identity", json!(document.identity.is_some())));
+    fields.push(("revision", json!(cluster.revision)));
+    fields
+}

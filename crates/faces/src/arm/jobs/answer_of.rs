@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use neap_core::Refusal;
 use neap_core::documents::{JobDocument, JobMeta, OutputDocument};
+use neap_core::gpus;
 use neap_core::job::Status;
 use neap_core::state::Workspace;
+use neap_core::{AttemptId, Refusal};
 use neap_ledger::{JobRow, NodeRow};
 use serde_json::{Map, Value, json};
 
@@ -53,7 +54,7 @@ pub(crate) fn answer(app: &App, base: &str, workspace: &Workspace, row: &JobRow)
         ("isArchived", json!(row.archived)),
         ("tags", json!(meta.tags)),
         ("services", Value::Object(services)),
-        ("properties", json!(facts(row, node.as_ref(), meta.properties, &reasons))),
+        ("properties", json!(facts(row, node.as_ref(), (meta.properties, used_now(app, row)), &reasons))),
     ] {
         properties.insert(key.into(), value);
     }
@@ -76,7 +77,7 @@ pub(crate) fn answer(app: &App, base: &str, workspace: &Workspace, row: &JobRow)
 fn facts(
     row: &JobRow,
     node: Option<&NodeRow>,
-    mut properties: BTreeMap<String, String>,
+    (mut properties, used_now): (BTreeMap<String, String>, Vec<(&str, String)>),
     reasons: &[String],
 ) -> BTreeMap<String, String> {
     let mut tell = |key: &str, value: Option<String>| {
@@ -99,7 +100,29 @@ fn facts(
     for (key, value) in row.facts.iter().filter(|(key, _)| !key.starts_with(neap_core::job::PROVENANCE)) {
         tell(key.strip_prefix("neap.").unwrap_or(key), Some(value.clone()));
     }
+    for (key, value) in used_now {
+        tell(key, Some(value));
+    }
+    if row.status.is_final() {
+        properties.extend(gpus::hint(&row.facts).map(|hint| (gpus::HINT.to_owned(), hint)));
+    }
     properties
+}
+
+/// How much a running job uses its GPUs at the moment. What it used is among its facts once it is over.
+fn used_now(app: &App, row: &JobRow) -> Vec<(&'static str, String)> {
+    let Some(node) = row.node.filter(|_| row.status == Status::Running) else { return Vec::new() };
+    let attempt = AttemptId { job: row.id, number: row.attempt };
+    let gpus = app.control.gpus().of_attempt(node, attempt);
+    let seen: Vec<u64> = gpus.iter().filter_map(|gpu| gpu.utilization).map(u64::from).collect();
+    let Some(mean) = seen.iter().sum::<u64>().checked_div(seen.len() as u64) else { return Vec::new() };
+    let memory: u64 = gpus.iter().filter_map(|gpu| gpu.memory_used_mb).sum();
+    let total: u64 = gpus.iter().map(|gpu| gpu.memory_mb).sum();
+    vec![
+        ("gpu.utilization_now", mean.to_string()),
+        ("gpu.memory_now_mb", memory.to_string()),
+        ("gpu.memory_total_mb", total.to_string()),
+    ]
 }
 
 fn error_of(row: &JobRow) -> Option<Value> {

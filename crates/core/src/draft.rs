@@ -41,7 +41,13 @@ impl Draft {
         let event = event.into();
         self.touch(&event);
         self.postings.push(meter::postings(&self.state, at, &event));
+        let budgets = self.state.budgets.clone();
         apply(&mut self.state, at, &event);
+        // Money was reserved, spent or given back: whoever waits for it looks again.
+        if !budgets.ptr_eq(&self.state.budgets) {
+            self.touched.clusters.extend(self.state.waiting_for_room.iter());
+            self.touched.clusters.extend(self.state.promising.iter());
+        }
         self.events.push(event);
     }
 
@@ -69,7 +75,11 @@ impl Draft {
             | Event::ScheduleDeleted(_) => {}
             Event::QuotaRequested(_) | Event::QuotaAnswered(_) => {}
             Event::BudgetRenewed(_) => self.touched.clusters.extend(self.state.waiting_for_room.iter()),
-            Event::MoneyLeased(e) => self.node(e.node),
+            Event::MoneyLeased(e) => {
+                self.node(e.node);
+                self.touched.clusters.extend(self.state.promising.iter());
+                self.touched.clusters.extend(self.state.waiting_for_room.iter());
+            }
             Event::QuotaSet(e) => {
                 let there = self.state.clusters.values().filter(|cluster| cluster.location == e.key.location);
                 self.touched.clusters.extend(there.map(|cluster| cluster.id));
@@ -100,7 +110,7 @@ impl Draft {
                 self.cluster(e.cluster);
                 self.touched.clusters.extend(self.state.promising.iter());
                 // What it takes of a quota may bind somebody else who waits.
-                if !self.state.quotas.is_empty() {
+                if !self.state.quotas.is_empty() || !self.state.budgets.is_empty() {
                     self.touched.clusters.extend(self.state.waiting_for_room.iter());
                 }
             }
@@ -174,7 +184,8 @@ impl Draft {
 
     /// Somebody has one running less: whoever waits for that looks again.
     fn allowed_again(&mut self) {
-        if !self.state.allowances.is_empty() {
+        if !self.state.allowances.is_empty() || !self.state.budgets.is_empty() {
+            self.touched.clusters.extend(self.state.promising.iter());
             self.touched.clusters.extend(self.state.waiting_for_room.iter());
         }
     }

@@ -172,7 +172,9 @@ impl Checks {
             .jobs
             .values()
             .filter(|other| other.cluster == job.cluster && matches!(other.state, JobState::Queued { .. }));
-        let fits = fits && job.timeout_ms.is_none() && queued.all(|other| other.owner == job.owner);
+        let alone = queued.all(|other| other.owner == job.owner);
+        // Whoever waits for money holds nobody up.
+        let fits = fits && job.timeout_ms.is_none() && alone && before.budgets.is_empty();
         let endless = |node: &&Arc<Node>| {
             let mut jobs = node.attempts.iter().filter_map(|attempt| before.jobs.get(&attempt.job));
             let goes_on = |job: &Job| job.attempt().is_some_and(|attempt| attempt.stop.is_none());
@@ -181,6 +183,7 @@ impl Checks {
         let held = before.nodes_of(cluster).filter(endless).count();
         let taken = if job.timeout_ms.is_none() && job.need == Need::Whole { job.nodes as usize } else { 0 };
         let delayed = first.need == Need::Whole
+            && before.budgets.is_empty()
             && taken > 0
             && (cluster.scale.max as usize).saturating_sub(held + taken) < first.nodes as usize;
         if fits || delayed {

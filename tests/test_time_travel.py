@@ -70,6 +70,17 @@ def test_a_job_as_it_was(server, compute):
     assert [node["node_state"] for node in nodes] == ["running"] and nodes[0]["current_job_name"] == name
 
 
+def test_why_a_job_waited_then(server, compute):
+    server.make_cluster(compute, 0, 0)
+    name = server.submit(compute, "true")
+    waiting = now(server)
+    change(server, compute, 1)
+    server.wait_job(name, "Completed")
+    then = server.json("explain", "job", name, "--at", waiting)
+    assert then["status"] == "Queued" and "max_instances" in str(then), then
+    assert server.json("explain", "job", name)["status"] == "Completed"
+
+
 def test_cost_as_it_was_known_then(server, compute):
     name = server.submit(compute, "sleep 1")
     server.wait_job(name, "Completed")

@@ -414,7 +414,7 @@ mod tests {
             limits: None,
             oom_counter: None,
         };
-        let mut said = |slot: &mut SlotCgroup, closed: &[&str]| {
+        let said = |slot: &mut SlotCgroup, closed: &[&str]| {
             files.iter().for_each(|file| fs::write(file, "").unwrap());
             slot.close_devices(&closed.iter().map(PathBuf::from).collect::<Vec<_>>());
             files.each_ref().map(|file| fs::read_to_string(file).unwrap())

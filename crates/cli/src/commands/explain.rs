@@ -4,6 +4,7 @@ use crate::args::Global;
 use crate::client::segment;
 use crate::commands::block_on;
 use crate::failure::Outcome;
+use crate::moment::AtArgs;
 use crate::output::emit;
 use crate::session::Session;
 use crate::terminal::Terminal;
@@ -29,16 +30,19 @@ pub enum ExplainCommand {
 pub struct NameArgs {
     /// Its name
     name: String,
+    #[command(flatten)]
+    at: AtArgs,
 }
 
 pub fn run(command: &ExplainCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
     let session = Session::open(global, terminal)?;
-    let (path, told): (String, fn(&Value) -> String) = match command {
-        ExplainCommand::Job(args) => (format!("jobs/{}/explain", segment(&args.name)), job),
-        ExplainCommand::Cluster(args) => (format!("computes/{}/explain", segment(&args.name)), cluster),
+    let (path, args, told): (String, &NameArgs, fn(&Value) -> String) = match command {
+        ExplainCommand::Job(args) => (format!("jobs/{}/explain", segment(&args.name)), args, job),
+        ExplainCommand::Cluster(args) => (format!("computes/{}/explain", segment(&args.name)), args, cluster),
     };
+    let path = args.at.on(&session.own_path(&path))?;
     block_on(async {
-        let answer = session.client.get(&session.own_path(&path)).await?;
+        let answer = session.client.get(&path).await?;
         if global.output.is_some() || global.query.is_some() {
             session.print(&answer, &[])?;
         } else {

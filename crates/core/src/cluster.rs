@@ -114,7 +114,8 @@ pub struct Cluster {
 impl Cluster {
     /// Jobs wait although there is room: it is kept for the first of them.
     pub fn promises(&self) -> bool {
-        !self.queue.is_empty() && !(self.idle.is_empty() && self.open.is_empty())
+        let has_room = !self.idle.is_empty() || !self.open.is_empty();
+        has_room && !self.queue.is_empty()
     }
 
     pub fn is_deleting(&self) -> bool {

@@ -79,7 +79,7 @@ pub fn unblock(state: &State, id: JobId, now: Millis) -> Option<Verdict> {
     if ahead.jobs > 0 {
         constraints.push(order(cluster, &ahead));
         if !waits.is_subset(&first) {
-            let mut jumps = first.clone();
+            let mut jumps = first;
             jumps.insert(Kind::QueueOrder);
             unblocking.push(jumps);
         }

@@ -166,7 +166,7 @@ async fn set(app: &App, ask: &Ask, workspace: &Workspace) -> Result<(), Refusal>
     let mut count = |name: &str| {
         let number = fields.integer(name, &mut problems)?;
         u32::try_from(number)
-            .map_err(|_| problems.push(errors::bad(&format!("'{name}' is a number from 0 on."), name)))
+            .map_err(|_| problems.push(errors::bad(format!("'{name}' is a number from 0 on."), name)))
             .ok()
     };
     let (jobs, cores) = (count("jobs"), count("cores"));

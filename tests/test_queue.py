@@ -47,7 +47,7 @@ def test_explain_says_what_is_in_the_way_and_the_least_that_would_help(server, c
 def test_the_queue_is_listed_in_its_order_with_what_each_has_used(server, cluster):
     first = running(server, cluster)
     low = server.submit(cluster, "true", queueSettings={"priority": 1})
-    high = server.submit(cluster, "true", queueSettings={"priority": 9})
+    high = server.submit(cluster, "true", queueSettings={"priority": 3})
     rows = server.json("queue", cluster)
     assert [row["job"] for row in rows] == [high, low]
     assert [row["position"] for row in rows] == [1, 2]

@@ -261,7 +261,8 @@ def test_a_node_is_lost_and_all_start_again(server, send, cluster, distribution)
     wait_until(lambda: server.status(job) == "Running", "it runs again", 30)
     os.kill(again[0], signal.SIGTERM)
     server.wait_job(job, "Failed")
-    assert server.log(job).count("attempt\n") == 2 * size
+    # What the lost node had not sent yet went with it.
+    assert size < server.log(job).count("attempt\n") <= 2 * size
     assert not pids("sleep\0007105")
 
 

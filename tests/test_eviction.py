@@ -338,12 +338,12 @@ def test_the_local_provider_takes_low_priority_nodes_back(own_server, mark):
     server.make_cluster("low", 0, 2, **LOW)
     server.make_cluster("dear", 0, 1)
     variables = {"NEAP_TEST_MARK": mark}
-    low = server.submit("low", python(STEPS, 8, 0.5), environmentVariables=variables)
+    low = server.submit("low", python(STEPS, 40, 0.5), environmentVariables=variables)
     dear = server.submit("dear", "echo up; sleep 600", environmentVariables=variables)
     says(server, dear, "up")
     wait_until(lambda: int(server.job(low)["properties"].get("neap.attempt", "0")) > 1, "the low-priority node was taken back", 90)
-    server.wait_job(low, "Completed", 180)
-    assert re.findall(r"did (\d+)", server.log(low)) == [str(n) for n in range(8)], "no step twice"
+    server.wait_job(low, "Completed", 300)
+    assert re.findall(r"did (\d+)", server.log(low)) == [str(n) for n in range(40)], "no step twice"
     assert server.job(dear)["properties"]["neap.attempt"] == "1" and server.status(dear) == "Running"
     reasons = {node["reason"] for node in server.nodes("low", gone=True)}
     assert any("taken back" in reason for reason in reasons), reasons

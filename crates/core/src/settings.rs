@@ -58,6 +58,11 @@ pub struct Pace {
 }
 
 impl Settings {
+    /// Patience with a stop: the grace, and as much again for the word to come back.
+    pub const fn stop_span_ms(&self) -> u64 {
+        self.stop_grace_ms * 2 + 5_000
+    }
+
     /// As configured while there are few nodes. With many, slower, so that all together send no more than
     /// `HEARTBEATS_PER_S_MAX`; patience grows with it, and both stay well within the lease.
     pub fn pace(&self, nodes: usize) -> Pace {

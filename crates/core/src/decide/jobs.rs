@@ -253,13 +253,8 @@ pub(crate) fn cancel_events(state: &State, job: &Job, reason: Arc<str>, now: Mil
     events
 }
 
-/// The grace, and as much again for the word to come back.
 pub(crate) fn stop_deadline(state: &State, now: Millis) -> Millis {
-    now.plus(stop_span_ms(state))
-}
-
-pub(crate) fn stop_span_ms(state: &State) -> u64 {
-    state.settings.stop_grace_ms * 2 + 5_000
+    now.plus(state.settings.stop_span_ms())
 }
 
 pub fn delete(state: &State, id: JobId) -> Result<Vec<Event>, Refusal> {

@@ -16,7 +16,7 @@ mod shape;
 pub use clusters::{DEFAULT_IDLE_MS, DEFAULT_MAX, DEFAULT_MIN, DEFAULT_SIZE};
 pub(crate) use families::outcome_of as family_outcome;
 pub use jobs::outcome_of_exit;
-pub(crate) use jobs::{cancel_events, stop_deadline, stop_span_ms};
+pub(crate) use jobs::{cancel_events, stop_deadline};
 pub(crate) use reports::boot_failed;
 pub use retries::{Requeue, again};
 

@@ -5,7 +5,6 @@
 //! certain to be over by then: they are stopped before, should they not be.
 
 use crate::cluster::Cluster;
-use crate::decide::stop_span_ms;
 use crate::ids::NodeId;
 use crate::job::{Job, Need};
 use crate::lock;
@@ -87,7 +86,7 @@ impl Reservation {
         let timeout_ms = job.timeout_ms?;
         let Some(at) = self.at else { return Some(Passing::Free) };
         // Time to be told to end, and to do so.
-        let until = Millis(at.0.saturating_sub(stop_span_ms(state)));
+        let until = Millis(at.0.saturating_sub(state.settings.stop_span_ms()));
         let over = now.plus(timeout_ms).plus(state.settings.stop_grace_ms + 5_000);
         (over <= until).then_some(Passing::Until(until))
     }

@@ -1,0 +1,88 @@
+//! Random commands and reports in random order: every invariant holds after every event, and when the world is
+//! kind again everything comes to rest.
+
+mod steps;
+mod unblock;
+mod world;
+
+use neap_core::command::Report;
+use neap_core::node::NodeState;
+use neap_core::{ClusterId, Command};
+use proptest::prelude::*;
+
+use crate::steps::{Step, attempt_news, node_news, step};
+use crate::world::World;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_invariant_holds_in_any_order(steps in prop::collection::vec(step(), 1..120)) {
+        let mut world = World::new();
+        for step in steps {
+            world.take(step);
+        }
+    }
+
+    /// L1: when faults stop, every job that can run has run, and every cluster is back at its minimum.
+    #[test]
+    fn the_world_comes_to_rest(steps in prop::collection::vec(step(), 1..80)) {
+        let mut world = World::new();
+        for step in steps {
+            world.take(step);
+        }
+        world.be_kind();
+        // A gang that a lowered maximum keeps out holds up whoever is behind it; it can be ended.
+        let stuck: Vec<_> = world.state.jobs.values().filter(|job| job.attempt().is_none()).map(|job| job.id).collect();
+        for job in &stuck {
+            let reasons = neap_core::explain::queue_reasons(&world.state, *job);
+            prop_assert!(!reasons.is_empty(), "job {} waits for no reason", job);
+        }
+        let gangs = world.state.jobs.values().filter(|job| job.nodes > 1).map(|job| job.id).collect::<Vec<_>>();
+        for job in gangs {
+            world.command(Command::CancelJob { job, reason: "asked".into() });
+        }
+        world.be_kind();
+        for cluster in world.state.clusters.values() {
+            prop_assert!(!cluster.is_deleting(), "cluster {} never went", cluster.id);
+            prop_assert_eq!(cluster.active.len(), 0, "jobs still run");
+            if cluster.scale.max > 0 {
+                prop_assert_eq!(cluster.queue.len(), 0, "jobs still wait on cluster {}", cluster.id);
+            }
+            let wanted: usize = world.state.clusters.values().map(|c| c.scale.min as usize).sum();
+            if wanted <= 6 {
+                prop_assert_eq!(cluster.live, cluster.scale.min, "cluster {} is not at rest", cluster.id);
+            }
+        }
+        if world.state.clusters.values().all(|cluster| cluster.scale.max > 0) {
+            prop_assert!(world.state.families.is_empty(), "families never end: {:?}", world.state.families);
+            prop_assert!(world.state.waits.is_empty() && world.state.awaited.is_empty());
+        }
+    }
+}
+
+#[test]
+fn from_zero_and_back() {
+    let mut world = World::new();
+    world.take(Step::PutCluster { which: 0, min: 0, max: 2, idle_s: 10 });
+    world.take(Step::Submit { cluster: 0, share: false, timeout: false, priority: 1 });
+    assert_eq!(world.state.nodes.len(), 1, "one job asks for one node, at once");
+    let node = *world.state.nodes.keys().next().unwrap();
+    world.command(Command::Report(node_news(node, 2)));
+    let attempt = world.state.nodes[&node].attempts[0];
+    world.command(Command::Report(Report::Attempt { node, attempt, number: 1, news: attempt_news(0) }));
+    world.command(Command::Report(Report::Attempt { node, attempt, number: 2, news: attempt_news(2) }));
+    assert!(world.state.jobs.is_empty());
+    world.wait(5_000);
+    world.take(Step::Submit { cluster: 0, share: false, timeout: false, priority: 1 });
+    assert_eq!(world.state.nodes.len(), 1, "the idle node is used and none is added");
+    let attempt = world.state.nodes[&node].attempts[0];
+    world.command(Command::Report(Report::Attempt { node, attempt, number: 2, news: attempt_news(2) }));
+    world.wait(9_000);
+    assert!(matches!(world.state.nodes[&node].state, NodeState::Ready), "its idle time started anew");
+    world.wait(2_000);
+    assert!(matches!(world.state.nodes[&node].state, NodeState::Leaving { .. }));
+    world.command(Command::Report(node_news(node, 5)));
+    assert!(world.state.nodes.is_empty());
+    assert_eq!(world.state.clusters[&ClusterId(1)].target, 0);
+}

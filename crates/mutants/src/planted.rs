@@ -1,7 +1,7 @@
 //! Code that is there for the simulator's planted bugs (`neap_core::planted`) is no part of what serves, and is not
 //! mutated: a mutant in it would only plant or lose a bug that nobody has.
 
-use syn::{BinOp, Expr, UnOp};
+use syn::{BinOp, Expr, ExprMethodCall, UnOp};
 
 /// `planted::is(…)`.
 fn asks(expr: &Expr) -> bool {
@@ -29,4 +29,13 @@ pub fn only_when_planted(expr: &Expr) -> bool {
         Expr::Paren(paren) => only_when_planted(&paren.expr),
         _ => asks(expr),
     }
+}
+
+/// `.filter(|_| !planted::is(…))`: without a planted bug everything passes.
+pub fn filters(call: &ExprMethodCall) -> bool {
+    let body = call.args.first().and_then(|arg| match arg {
+        Expr::Closure(closure) => Some(&*closure.body),
+        _ => None,
+    });
+    call.method == "filter" && body.is_some_and(is_question)
 }

@@ -223,7 +223,8 @@ impl<'ast> Visit<'ast> for Finder<'_> {
 
     fn visit_expr(&mut self, expr: &'ast Expr) {
         match expr {
-            _ if planted::is_question(expr) => return,
+            _ if planted::is_question(expr) || planted::only_when_planted(expr) => return,
+            Expr::MethodCall(call) if planted::filters(call) => return self.visit_expr(&call.receiver),
             Expr::Binary(binary) => return self.binary(binary),
             Expr::Assign(assign) => return self.visit_expr(&assign.right),
             Expr::If(branch) if planted::only_when_planted(&branch.cond) => {
@@ -334,6 +335,8 @@ mod tests {
             "#[cfg(test)] mod tests { fn f() { g(1); } }",
             "fn f() { if planted::is(Bug::Any) { g(1); } }",
             "fn f() { match a { _ if planted::is(Bug::Any) => g(1), b => b } }",
+            "fn f() { let x = planted::is(Bug::Any) && g() == 1; }",
+            "fn f() { let x = a.filter(|_| !planted::is(Bug::Any)); }",
         ] {
             assert_eq!(find(source).unwrap(), vec![], "{source}");
         }

@@ -38,6 +38,13 @@ fn roomy() -> World {
     world
 }
 
+/// So many steps, none of which waits for another.
+fn unconnected(name: &str, steps: usize) -> SubmitFamily {
+    let names: Vec<String> = (0..steps).map(|i| format!("{name}{i}")).collect();
+    let steps: Vec<(&str, &[usize])> = names.iter().map(|name| (name.as_str(), &[][..])).collect();
+    pipeline(name, true, &steps)
+}
+
 fn driven(world: &mut World) -> JobId {
     world.submit_family(family("sweep", FamilyKind::Driven))
 }
@@ -289,16 +296,37 @@ fn cancelling_a_nested_family_is_a_failed_step_of_the_one_around_it() {
 #[test]
 fn a_large_family_ends_in_bounded_steps() {
     let mut world = World::with_cluster(0, 0);
-    let names: Vec<String> = (0..PLAN_EVENTS_MAX).map(|i| format!("s{i}")).collect();
-    let steps: Vec<(&str, &[usize])> = names.iter().map(|name| (name.as_str(), &[][..])).collect();
-    let root = world.submit_family(pipeline("p", true, &steps));
+    let root = world.submit_family(unconnected("p", PLAN_EVENTS_MAX + 10));
     let planned = world.tell(cancel(root)).len() - 1;
-    assert_eq!(planned, PLAN_EVENTS_MAX);
+    assert_eq!(planned, PLAN_EVENTS_MAX, "exactly as many as may be");
     for _ in 0..2 {
         assert_eq!(world.wake_at, Some(world.now));
         world.wait(1);
     }
     assert!(world.state.families.is_empty() && world.state.jobs.is_empty());
+}
+
+#[test]
+fn two_large_families_end_within_the_bound_of_one_plan() {
+    let mut world = World::with_cluster(0, 0);
+    let each = PLAN_EVENTS_MAX - 100;
+    let roots = ["p", "q"].map(|name| world.submit_family(unconnected(name, each)));
+    let planned = world.batch(roots.map(cancel)).len() - 2;
+    assert_eq!(planned, PLAN_EVENTS_MAX, "what the first leaves is the second's");
+    for _ in 0..2 {
+        assert_eq!(world.wake_at, Some(world.now));
+        world.wait(1);
+    }
+    assert!(world.state.families.is_empty() && world.state.jobs.is_empty());
+}
+
+#[test]
+fn nobody_is_remembered_as_waiting_who_has_ended() {
+    let mut world = roomy();
+    world.submit_family(pipeline("p", true, &[("a", &[]), ("b", &[1])]));
+    assert_eq!(world.state.awaited.len(), 1);
+    world.tell(cancel(JobId(3)));
+    assert!(world.state.awaited.is_empty(), "{:?}", world.state.awaited);
 }
 
 // ---- time

@@ -1,5 +1,5 @@
 //! The rules of the core in words, each with the smallest world that shows it: what may happen (`decide`), what has
-//! happened (`apply`), what should happen next (`plan`). What holds in every world is in `properties.rs`.
+//! happened (`apply`), what should happen next (`plan`). What holds in every world is in `properties`.
 
 mod budgets;
 mod clusters;
@@ -18,6 +18,7 @@ mod ranks;
 mod records;
 mod reports;
 mod retiring;
+mod room;
 mod scaling;
 mod schedules;
 mod world;

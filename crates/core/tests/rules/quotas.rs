@@ -3,6 +3,7 @@
 use neap_core::cluster::Cut;
 use neap_core::command::{PutCluster, RequestQuota};
 use neap_core::event::{Event, QuotaSet};
+use neap_core::limits::{QUOTA_REQUESTS_KEPT, QUOTA_REQUESTS_OPEN_MAX};
 use neap_core::quota::{Holder, Pool, QuotaKey};
 use neap_core::{Code, Command};
 
@@ -160,6 +161,53 @@ fn more_is_asked_for_and_granted_on_record() {
     assert!(world.state.quota_requests[&1].answer.as_ref().is_some_and(|answer| !answer.approved));
 }
 
+fn request(limit: u64) -> Command {
+    let (by, reason) = ("ada".into(), "a deadline".into());
+    Command::RequestQuota(RequestQuota { key: subscription(family()), limit, by, reason })
+}
+
+fn deny(request: u64) -> Command {
+    Command::AnswerQuota { request, approved: false, by: "owner".into(), reason: "no".into() }
+}
+
+#[test]
+fn only_so_many_requests_wait_for_an_answer() {
+    let mut world = World::new();
+    world.tell(limit(subscription(family()), 4));
+    let most = QUOTA_REQUESTS_OPEN_MAX as u64;
+    world.batch((1..=most).map(|_| request(8)));
+    assert_eq!(world.refused(request(8)), [Code::LimitReached]);
+    world.tell(deny(7));
+    world.tell(request(8));
+    assert_eq!(world.refused(request(8)), [Code::LimitReached], "those that were answered do not count");
+}
+
+#[test]
+fn the_last_answers_are_kept_and_every_open_request() {
+    let mut world = World::new();
+    world.tell(limit(subscription(family()), 4));
+    let kept = QUOTA_REQUESTS_KEPT as u64;
+    for id in 1..=kept {
+        world.batch([request(8), deny(id)]);
+    }
+    world.tell(request(16));
+    world.batch([request(8), deny(kept + 2)]);
+    let ids: Vec<u64> = world.state.quota_requests.keys().copied().collect();
+    assert_eq!((ids[0], ids.len() as u64), (2, kept + 1), "the oldest answer went");
+    assert!(world.state.quota_requests[&(kept + 1)].answer.is_none());
+}
+
+#[test]
+fn the_limits_of_a_workspace_go_with_it_and_no_others() {
+    let mut world = World::new();
+    world.tell(limit(subscription(family()), 4));
+    world.tell(limit(workspace(family()), 4));
+    world.tell(Command::DeleteWorkspace { workspace: WORKSPACE });
+    assert!(world.state.workspaces.is_empty());
+    let left: Vec<&QuotaKey> = world.state.quotas.keys().collect();
+    assert_eq!(left, [&subscription(family())]);
+}
+
 #[test]
 fn a_job_on_more_nodes_than_the_quota_ever_allows_is_refused() {
     let mut world = World::with_cluster(0, 4);
@@ -176,7 +224,10 @@ fn a_job_on_more_nodes_than_the_quota_ever_allows_is_refused() {
 fn an_unknown_place_and_an_unknown_workspace_have_no_limits() {
     let world = World::new();
     let nowhere = QuotaKey { location: "atlantis".into(), ..subscription(Pool::Dedicated) };
-    assert_eq!(world.refused(limit(nowhere, 1)), [Code::LocationNotAvailable]);
+    assert_eq!(world.refused(limit(nowhere.clone(), 1)), [Code::LocationNotAvailable]);
+    let some: Vec<&str> = world.state.settings.locations.iter().take(5).map(String::as_str).collect();
+    let why = why_refused(&world, limit(nowhere, 1));
+    assert!(why.ends_with(&format!("Known are, for example: {}.", some.join(", "))), "{why}");
     let nobody =
         QuotaKey { holder: Holder::Workspace(neap_core::WorkspaceId(9)), ..subscription(Pool::Dedicated) };
     assert_eq!(world.refused(limit(nobody, 1)), [Code::ParentResourceNotFound]);

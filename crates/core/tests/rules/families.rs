@@ -313,7 +313,7 @@ fn two_large_families_end_within_the_bound_of_one_plan() {
     let roots = ["p", "q"].map(|name| world.submit_family(unconnected(name, each)));
     let planned = world.batch(roots.map(cancel)).len() - 2;
     assert_eq!(planned, PLAN_EVENTS_MAX, "what the first leaves is the second's");
-    for _ in 0..2 {
+    for _ in 0..3 {
         assert_eq!(world.wake_at, Some(world.now));
         world.wait(1);
     }

@@ -21,6 +21,8 @@ pub const STATEMENTS_KEPT: usize = 96;
 pub const RECENT_DOCUMENTS_BYTES: usize = 4 * 1024 * 1024;
 /// Records read at a time by the check of the older chain and by verify, so that neither holds the write-ahead log.
 pub const CHECK_CHUNK_RECORDS: u64 = 2_000;
+/// Of a state's size: so many events of a replay lie between two looks at all of it.
+pub const SCAN_SHARE: usize = 16;
 /// Findings that a verify lists; the rest are counted.
 pub const FINDINGS_MAX: usize = 100;
 /// Below this much free space, an input/output error is taken for a full disk.

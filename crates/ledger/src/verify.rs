@@ -1,13 +1,15 @@
 //! `neap verify`: the whole log looked at, beside a running server or without one. It reads, and never changes a byte.
 //!
 //! Always: SQLite's own check, every record's hash and place, every document against its hash, the invariants.
-//! With `replay`: the state and the query tables are made again from the first record and compared with what is stored.
+//! With `replay`: the state and the query tables are made again from the first record and compared with what is stored,
+//! and the promises are checked on the way, event by event.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use neap_core::{DocHash, Event, State, apply, invariants, meter};
+use neap_core::invariants::{self, Books, History};
+use neap_core::{DocHash, Event, Millis, State, apply, meter};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -129,6 +131,31 @@ struct Check<'a> {
 struct Rebuilt {
     state: State,
     tables: Connection,
+    watch: Watch,
+}
+
+/// What is promised of a course of events, checked while it is replayed.
+#[derive(Default)]
+struct Watch {
+    history: History,
+    books: Books,
+    since_scan: usize,
+}
+
+impl Watch {
+    /// What one event breaks. All of a state is looked at as often as its size allows, so that the whole stays linear.
+    fn step(&mut self, state: &mut State, at: Millis, event: &Event) -> Vec<String> {
+        let mut broken = self.books.observe(state, at, event);
+        apply::apply(state, at, event);
+        broken.extend(self.history.observe(event, state));
+        self.since_scan += 1;
+        let size = state.jobs.len() + state.nodes.len() + state.clusters.len() + state.families.len();
+        if self.since_scan > size / limits::SCAN_SHARE {
+            self.since_scan = 0;
+            broken.extend(invariants::check_unplanned(state));
+        }
+        broken.iter().map(ToString::to_string).collect()
+    }
 }
 
 impl<'a> Check<'a> {
@@ -201,7 +228,9 @@ impl<'a> Check<'a> {
         self.documents_of(record.seq, &event)?;
         let Some(rebuilt) = &mut self.rebuilt else { return Ok(()) };
         let postings = meter::postings(&rebuilt.state, record.at, &event);
-        apply::apply(&mut rebuilt.state, record.at, &event);
+        for broken in rebuilt.watch.step(&mut rebuilt.state, record.at, &event) {
+            self.report.add(record.seq, format!("breaks a promise: {broken}"));
+        }
         let projected = costs::post(&rebuilt.tables, record.seq, &postings)
             .and_then(|()| projection::project(&rebuilt.tables, record.seq, record.at, &event));
         if let Err(error) = projected {
@@ -376,7 +405,7 @@ impl Rebuilt {
         schema::migrate(&mut tables, path, schema::STEPS)?;
         // One transaction that is never committed.
         tables.execute_batch("BEGIN").map_err(storage())?;
-        Ok(Self { state: State::default(), tables })
+        Ok(Self { state: State::default(), tables, watch: Watch::default() })
     }
 }
 

@@ -13,8 +13,8 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Every record's hash is computed again, every document is compared with its hash, and the invariants \
-                  are checked on the state. --replay rebuilds the state and the tables from the first event and \
-                  compares. Exit code 1 if anything is wrong.\n\n\
+                  are checked on the state. --replay rebuilds the state and the tables from the first event, checks every promise \
+                  on the way, and compares. Exit code 1 if anything is wrong.\n\n\
                   Examples:\n  neap verify\n  neap verify --replay --data /srv/neap"
 )]
 pub struct VerifyArgs {

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use neap_core::event::JobEnded;
+use neap_core::job::Outcome;
 use neap_ledger::{Envelope, Error, Head, Ledger, Options, VerifyOptions, verify};
 use proptest::prelude::*;
 use rusqlite::types::Value;
@@ -278,4 +280,23 @@ fn verify_finds_changed_lost_and_wrongly_emptied_documents_and_rows() {
 fn verify_of_nothing_says_so() {
     let dir = tempfile::tempdir().unwrap();
     assert!(matches!(verify(dir.path(), VerifyOptions::default(), |_| {}), Err(Error::NoLedger { .. })));
+}
+
+/// A log that is whole, of things that must not happen.
+#[test]
+fn a_replay_names_the_record_that_breaks_a_promise() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut opened = open(dir.path());
+    let mut story = Story::begin();
+    let job = story.submit();
+    let cancelled = || JobEnded { id: job, attempt: None, exit: None, outcome: Outcome::completed() };
+    story.tell(cancelled());
+    story.tell(cancelled());
+    let seq = story.batch.entries.len() as u64;
+    story.commit(&mut opened.ledger);
+    drop(opened);
+    assert!(verify(dir.path(), VerifyOptions::default(), |_| {}).unwrap().is_clean());
+    let report = verify(dir.path(), VerifyOptions { replay: true }, |_| {}).unwrap();
+    let found: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+    assert_eq!(found, [format!("record {seq} breaks a promise: J3: job {job} ended twice")]);
 }

@@ -111,8 +111,8 @@ case $mode in
     # Distributed jobs are tested with the system's own PyTorch and Open MPI; without root those tests are skipped.
     [ "$(id -u)" != 0 ] || need_programs mpirun:openmpi-bin mpicc:libopenmpi-dev
     [ "$(id -u)" != 0 ] || need_modules torch:python3-torch mpi4py:python3-mpi4py
-    # Real engines for the tests of environments, where they are asked for (NEAP_TEST_ENGINES=docker,podman).
-    [ "$(id -u)" != 0 ] || [ -z "${NEAP_TEST_ENGINES:-}" ] || need_programs dockerd:docker.io podman:podman runc:runc conmon:conmon
+    # Real engines for the tests of environments, started on sockets of their own; NEAP_TEST_ENGINES=none does without.
+    [ "$(id -u)" != 0 ] || [ "${NEAP_TEST_ENGINES:-}" = none ] || need_programs dockerd:docker.io podman:podman runc:runc conmon:conmon
     for name in sdk sdk-older mgmt mgmt-older az s3 mlflow; do need_venv "$name"; done
     # The management client, and the storage emulator of the data suite.
     need_npm tests/npm

@@ -9,7 +9,8 @@ use neap_core::decide::decide;
 use neap_core::event::Event;
 use neap_core::job::{Exit, Need};
 use neap_core::plan::{Dirty, plan_into};
-use neap_core::{AttemptId, Capacity, Command, Draft, Millis, NodeId, State};
+use neap_core::unblock::{Verdict, unblock};
+use neap_core::{AttemptId, Capacity, Command, Draft, JobId, Millis, NodeId, State};
 
 use super::scene::{self, NodeTimes, OWNER, Pool, Task};
 use super::{Error, START};
@@ -114,6 +115,17 @@ impl Planning {
         let job = cluster.active.iter().nth(turn % cluster.active.len().max(1))?;
         let job = state.jobs.get(job)?;
         Some(Ended { node: job.attempt()?.node, attempt: job.attempt_id()? })
+    }
+
+    /// One of those who wait, as if by chance; none if nobody does.
+    pub fn choose_waiting(&self, turn: usize) -> Option<JobId> {
+        let cluster = self.machine.state().clusters.values().next()?;
+        cluster.queue.iter().nth(turn % cluster.queue.len().max(1)).map(|key| key.job)
+    }
+
+    /// Why it waits, as `neap explain job` asks.
+    pub fn explain(&self, job: JobId) -> Option<Verdict> {
+        unblock(self.machine.state(), job, self.now)
     }
 
     /// Decides and plans the change. Returns how many jobs were placed.

@@ -30,6 +30,8 @@ const COLUMNS: &[Column] = &[
     ("replan_us_p50", "One change p50", Unit::Microseconds),
     ("replan_us_p99", "p99", Unit::Microseconds),
     ("replan_us_max", "Max", Unit::Microseconds),
+    ("explain_ms_p50", "Explain p50", Unit::Milliseconds),
+    ("explain_ms_p99", "p99", Unit::Milliseconds),
     ("resident_bytes", "Memory", Unit::Bytes),
 ];
 
@@ -37,7 +39,8 @@ const COLUMNS: &[Column] = &[
 #[command(
     after_help = "So many nodes are ready and so many jobs wait on one cluster. A full plan looks at everything, as after \
                   a start, and places what there is room for. A change is one job that ends: the report is decided, \
-                  the cluster planned again, the new state published. Nothing is written to disk.\n\n\
+                  the cluster planned again, the new state published. Explain: why one of those who wait does, chosen as if by chance. Nothing is \
+                  written to disk.\n\n\
                   Examples:\n  neap bench planner\n  neap bench planner --nodes 10000 --jobs 1000000 -o json\n  \
                   neap bench planner --cpus 8"
 )]
@@ -74,6 +77,8 @@ struct Row {
     replan_us_p50: f64,
     replan_us_p99: f64,
     replan_us_max: f64,
+    explain_ms_p50: f64,
+    explain_ms_p99: f64,
     resident_bytes: f64,
 }
 
@@ -128,6 +133,16 @@ fn measure(args: &PlannerArgs, nodes: u32, jobs: u64, bench: &Bench<'_>) -> Outc
         changes.push(clock::ms_since(begun) * 1e3);
     }
     let changes = changes.summary().ok_or_else(|| Failure::failed("no job ran, so none could end"))?;
+    let mut explained = Samples::default();
+    for turn in 0..args.changes as usize {
+        let Some(waiting) = planning.choose_waiting(turn.wrapping_mul(STRIDE)) else { break };
+        let begun = clock::now();
+        planning
+            .explain(waiting)
+            .ok_or_else(|| Failure::failed("a job that waits could not be explained"))?;
+        explained.push(clock::ms_since(begun));
+    }
+    let explained = explained.summary();
     Ok(Row {
         nodes: nodes.into(),
         jobs: jobs as f64,
@@ -137,6 +152,8 @@ fn measure(args: &PlannerArgs, nodes: u32, jobs: u64, bench: &Bench<'_>) -> Outc
         replan_us_p50: changes.median,
         replan_us_p99: changes.p99,
         replan_us_max: changes.max,
+        explain_ms_p50: explained.as_ref().map_or(0.0, |explained| explained.median),
+        explain_ms_p99: explained.as_ref().map_or(0.0, |explained| explained.p99),
         resident_bytes: resident_bytes()? as f64,
     })
 }
@@ -180,7 +197,7 @@ fn resident_bytes() -> Outcome<u64> {
 }
 
 impl Row {
-    fn cells(&self) -> [Cell; 9] {
+    fn cells(&self) -> [Cell; 11] {
         [
             self.nodes.into(),
             self.jobs.into(),
@@ -190,6 +207,8 @@ impl Row {
             self.replan_us_p50.into(),
             self.replan_us_p99.into(),
             self.replan_us_max.into(),
+            self.explain_ms_p50.into(),
+            self.explain_ms_p99.into(),
             self.resident_bytes.into(),
         ]
     }

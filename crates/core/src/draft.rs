@@ -54,8 +54,7 @@ impl Draft {
     fn touch(&mut self, event: &Event) {
         // It may leave money to somebody whose jobs wait, or take it.
         if budget::moves_money(&self.state, event) {
-            let waiting = self.state.clusters.values().filter(|cluster| !cluster.queue.is_empty());
-            self.touched.clusters.extend(waiting.map(|cluster| cluster.id));
+            self.touch_waiting();
             self.touched.clusters.extend(self.state.waiting_for_room.iter());
         }
         match event {
@@ -150,6 +149,7 @@ impl Draft {
                     self.node(*other);
                 }
                 self.job(e.id);
+                self.one_more_runs();
             }
             Event::RankReported(e) => self.job(e.id),
             Event::RankEnded(e) => {
@@ -180,6 +180,18 @@ impl Draft {
                 }
             }
         }
+    }
+
+    /// Somebody has one running more: who waits beneath the same limit may ask for less, on whichever cluster.
+    fn one_more_runs(&mut self) {
+        if !self.state.allowances.is_empty() {
+            self.touch_waiting();
+        }
+    }
+
+    fn touch_waiting(&mut self) {
+        let waiting = self.state.clusters.values().filter(|cluster| !cluster.queue.is_empty());
+        self.touched.clusters.extend(waiting.map(|cluster| cluster.id));
     }
 
     /// Somebody has one running less: whoever waits for that looks again.

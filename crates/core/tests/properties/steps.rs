@@ -76,6 +76,11 @@ pub enum Step {
     Lock {
         on: bool,
     },
+    /// Nine jobs at a time are no limit.
+    Allow {
+        jobs: u8,
+        each: bool,
+    },
     PutBudget {
         which: u8,
         scope: u8,
@@ -132,6 +137,10 @@ pub fn step_of_jobs() -> impl Strategy<Value = Step> {
         1 => (any::<u8>(), 0..3u8).prop_map(|(node, how)| Step::Cordon { node, how }),
         2 => (0..8u8).prop_map(|cores| Step::Quota { cores }),
         1 => any::<bool>().prop_map(|on| Step::Lock { on }),
+        2 => (0..10u8, any::<bool>()).prop_map(|(jobs, each)| Step::Allow { jobs, each }),
+        2 => (0..4u8, 0..6u8, 1..200_000u64, any::<bool>())
+            .prop_map(|(which, scope, amount, day)| Step::PutBudget { which, scope, amount, day }),
+        1 => (0..4u8).prop_map(|which| Step::DeleteBudget { which }),
         1 => (0..24u8).prop_map(|luck| if luck == 0 { Step::Drain } else { Step::Restart }),
         3 => (1..20_000u32).prop_map(|ms| Step::Wait { ms }),
     ]

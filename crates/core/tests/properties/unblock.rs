@@ -68,6 +68,12 @@ fn starts(world: &World, id: JobId, lifted: &BTreeSet<Kind>) -> bool {
     if lifted.contains(&Kind::Quota) {
         draft.state.quotas.clear();
     }
+    if lifted.contains(&Kind::Allowance) {
+        draft.state.allowances.clear();
+    }
+    if lifted.contains(&Kind::Budget) {
+        draft.state.budgets.clear();
+    }
     if lifted.contains(&Kind::Lock) {
         draft.state.locks.clear();
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use neap_core::allowance::{Allowance, AllowanceKey, Who, Within};
 use neap_core::budget::{BudgetScope, Every, tag_label};
 use neap_core::command::{AttemptNews, PutBudget, PutCluster, PutLock, PutWorkspace, Report, SubmitJob};
 use neap_core::decide::decide;
@@ -231,6 +232,13 @@ impl World {
                     true => Command::PutLock(PutLock { scope, name, level, notes, by }),
                     false => Command::DeleteLock { scope, name },
                 });
+            }
+            Step::Allow { jobs, each } => {
+                let within = Within::Workspace(WorkspaceId(1));
+                let who = if each { Who::EachUser } else { Who::User("me".into()) };
+                let allowance = (jobs < 9).then_some(Allowance { jobs: Some(jobs.into()), cores: None });
+                let key = AllowanceKey { within, who };
+                self.command(Command::SetAllowance { key, allowance, by: "me".into() });
             }
             Step::PutBudget { which, scope, amount, day } => {
                 let scope = match scope {

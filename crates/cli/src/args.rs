@@ -6,8 +6,15 @@ use crate::commands::{
 };
 use crate::local::{agent, attend, bench, container, doctor, launch, sim, up, verify};
 use crate::output::Format;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+
+/// What a lock or a budget is on, where it is not a single cluster.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum On {
+    Workspace,
+    Group,
+}
 
 #[derive(Debug, Parser)]
 #[command(

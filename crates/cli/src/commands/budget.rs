@@ -1,6 +1,6 @@
 //! `neap budget`: how much money may be spent, on what, and how it stands.
 
-use crate::args::Global;
+use crate::args::{Global, On};
 use crate::client::segment;
 use crate::commands::block_on;
 use crate::failure::{Failure, Outcome};
@@ -45,12 +45,6 @@ enum AtCap {
     StopNew,
     /// The same, and what runs has time to save a checkpoint
     CheckpointAndDrain,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum On {
-    Workspace,
-    Group,
 }
 
 /// What it is on.

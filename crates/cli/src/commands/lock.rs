@@ -1,13 +1,13 @@
 //! `neap lock`: what may not be deleted, or not be changed at all.
 
-use crate::args::Global;
+use crate::args::{Global, On};
 use crate::client::segment;
 use crate::commands::block_on;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output::Column;
 use crate::session::Session;
 use crate::terminal::Terminal;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -27,12 +27,6 @@ pub enum LockCommand {
         after_help = "Examples:\n  neap lock delete -n keep --compute cpu-cluster\n  neap lock delete -n freeze --on group"
     )]
     Delete(DeleteArgs),
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum On {
-    Workspace,
-    Group,
 }
 
 /// What is locked.

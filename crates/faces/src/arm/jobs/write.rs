@@ -6,6 +6,7 @@ use neap_core::budget::{self, tag_labels};
 use neap_core::command::SubmitJob;
 use neap_core::documents::{JobDocument, JobMeta};
 use neap_core::family::Family;
+use neap_core::history::Like;
 use neap_core::meter::Payer;
 use neap_core::state::Workspace;
 use neap_core::{Code, Command, DocHash, Problem, Refusal};
@@ -127,6 +128,7 @@ pub(super) async fn prepare(
         tags,
         timeout_ms: asked.timeout_ms,
         retry: asked.retry,
+        like: Some(like(&asked.document)),
         document: document.hash,
         meta: meta.hash,
         problems,
@@ -166,11 +168,27 @@ pub(crate) async fn submit_trial(
         tags,
         timeout_ms: read.timeout_ms,
         retry: read.retry,
+        // Its own command has values in it that no other trial has.
+        like: Some(Like::of(
+            &read.document.experiment,
+            asked["trial"]["command"].as_str().unwrap_or_default(),
+            &code_name(&read.document),
+        )),
         document: document.hash,
         meta: meta.hash,
         problems: read.problems,
     });
     app.submit(&crate::conduct::conductor(), command, vec![document, meta]).await.map(drop)
+}
+
+/// What a job does, for finding others like it: its experiment, its command as it was written, and its code.
+pub(super) fn like(document: &JobDocument) -> Like {
+    Like::of(&document.experiment, &document.command, &code_name(document))
+}
+
+fn code_name(document: &JobDocument) -> String {
+    let hash = document.sources.code_hash.clone();
+    hash.or_else(|| document.code.as_ref().map(|at| at.path.clone())).unwrap_or_default()
 }
 
 /// The job just submitted: from the state while it waits; from the tables if it is further by now.

@@ -2,7 +2,7 @@
 
 use crate::commands::{
     asset, batch, budget, completion, compute, configure, cost, datastore, diff, down, env, explain, job,
-    lock, node, queue, quota, schedule, status, workspace,
+    lock, node, plan, queue, quota, schedule, status, workspace,
 };
 use crate::local::{agent, attend, bench, container, doctor, launch, sim, up, verify};
 use crate::output::Format;
@@ -116,6 +116,8 @@ pub enum Command {
     Explain(explain::ExplainCommand),
     /// Who waits on a cluster, in which order, and what each has used
     Queue(queue::QueueArgs),
+    /// When a job would start, what it would cost and whom it would delay; what a change of a cluster would mean
+    Plan(plan::PlanArgs),
     /// Keep new work off a node, let it on again, or have it go
     #[command(subcommand)]
     Node(node::NodeCommand),

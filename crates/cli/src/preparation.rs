@@ -4,10 +4,10 @@ use crate::client::segment;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::names::{content_uuid, hex};
 use crate::session::Session;
-use crate::transfer::{BLOB_STORE, Datastore, Snapshot, upload_code};
+use crate::transfer::{BLOB_STORE, Datastore, Snapshot, find_code, upload_code};
 use neap_spec::{Collection, Preparation, Registration, Request};
 use reqwest::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 /// Does every preparation of the request, in order, and puts the answers into it.
@@ -32,6 +32,72 @@ pub async fn perform(request: &mut Request, session: &Session) -> Outcome<()> {
         request.fill(number, &answer);
     }
     Ok(())
+}
+
+/// What stands for data that nobody has uploaded.
+const NOT_UPLOADED: &str = "neap-plan-not-uploaded";
+
+/// The same for a plan: what is on the server is found, and nothing is put there. Says what was left out.
+pub async fn rehearse(request: &mut Request, session: &Session) -> Outcome<Vec<String>> {
+    let mut left_out = Vec::new();
+    for number in 0..request.preparations.len() {
+        let answer = match &request.preparations[number] {
+            Preparation::Code { path, includes } => {
+                find_code(&Snapshot::with(path, includes)?, session).await?.unwrap_or_default()
+            }
+            Preparation::Data { .. } => NOT_UPLOADED.to_owned(),
+            Preparation::Context { .. } => String::new(),
+            Preparation::Latest { collection, name } => latest(*collection, name, session).await?,
+            Preparation::Register(registration) => match find_version(registration, session).await? {
+                Some(id) => id,
+                None if registration.collection == Collection::Components => {
+                    return Err(Failure::failed(
+                        "a component of this job is not registered, and a plan registers nothing",
+                    )
+                    .hint("submit the job once, or register the component with: neap component create"));
+                }
+                None => {
+                    let word = registration.collection.word();
+                    left_out
+                        .push(format!("The {word} of the file is not registered yet, and was not checked."));
+                    String::new()
+                }
+            },
+        };
+        request.fill(number, &answer);
+    }
+    if take_out(&mut request.body) {
+        left_out.push("Local inputs were not uploaded, and were not checked.".to_owned());
+    }
+    Ok(left_out)
+}
+
+/// Inputs that were not uploaded become plain values.
+fn take_out(value: &mut Value) -> bool {
+    let missing = |value: &Value| value["uri"].as_str().is_some_and(|uri| uri.contains(NOT_UPLOADED));
+    match value {
+        Value::Object(_) if missing(value) => {
+            let key = if value.get("job_input_type").is_some() { "job_input_type" } else { "jobInputType" };
+            *value = json!({key: "literal", "value": NOT_UPLOADED});
+            true
+        }
+        Value::Object(map) => map.values_mut().fold(false, |any, item| take_out(item) | any),
+        Value::Array(list) => list.iter_mut().fold(false, |any, item| take_out(item) | any),
+        _ => false,
+    }
+}
+
+/// The id of a version that is there already: the one named, or of one without a name the one with this content.
+async fn find_version(registration: &Registration, session: &Session) -> Outcome<Option<String>> {
+    let collection = registration.collection;
+    let (name, version) = match (&registration.name, &registration.version) {
+        (None, _) => (collection.anonymous_name(), content_version(collection, &registration.body)),
+        (Some(name), Some(version)) => (name.as_str(), version.clone()),
+        (Some(_), None) => return Ok(None),
+    };
+    let path = format!("{}/{}/versions/{}", collection.plural(), segment(name), segment(&version));
+    let found = session.client.find(&session.path(&path)).await?;
+    Ok(found.and_then(|found| found.get("id")?.as_str().map(str::to_owned)))
 }
 
 async fn default_store<'s>(store: &'s mut Option<Datastore>, session: &Session) -> Outcome<&'s Datastore> {

@@ -90,6 +90,7 @@ impl Day {
                 tags: vec![],
                 timeout_ms: None,
                 retry: None,
+                like: None,
                 document: DOCUMENT,
                 meta: DOCUMENT,
                 problems: Vec::new(),

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use crate::cluster::{BootHealth, ClusterPhase};
 use crate::event::{self, Event};
+use crate::history;
 use crate::job::{Cancel, Phase, Stop};
 use crate::lock::LockScope;
 use crate::meter;
@@ -108,6 +109,7 @@ pub fn apply(state: &mut State, at: Millis, event: &Event) {
             );
         }
         Event::NodeReady(e) => {
+            history::node_ready(state, at, e);
             let cluster = nodes::with_node(state, e.id, |node| {
                 node.state = NodeState::Ready;
                 node.since = at;
@@ -151,7 +153,10 @@ pub fn apply(state: &mut State, at: Millis, event: &Event) {
         Event::NodeUncordoned(e) => {
             nodes::with_node(state, e.id, |node| node.cordon = None);
         }
-        Event::NodeGone(e) => nodes::gone(state, e.id),
+        Event::NodeGone(e) => {
+            history::node_gone(state, at, e);
+            nodes::gone(state, e.id);
+        }
 
         Event::JobSubmitted(e) => jobs::submitted(state, at, e),
         Event::JobPlaced(e) => jobs::placed(state, at, e),
@@ -186,6 +191,7 @@ pub fn apply(state: &mut State, at: Millis, event: &Event) {
             families::cancel_requested(state, at, e);
         }
         Event::JobEnded(e) => {
+            history::job_ended(state, at, e);
             families::ended(state, e);
             jobs::ended(state, at, e.id);
         }

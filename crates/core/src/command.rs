@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::allowance::{Allowance, AllowanceKey};
 use crate::budget::{AtCap, BudgetScope, Every, Label};
 use crate::family::FamilyKind;
+use crate::history::Like;
 use crate::ids::{AttemptId, BudgetId, ClusterId, DocHash, JobId, NodeId, ScheduleId, WorkspaceId};
 use crate::job::{AttemptFacts, Exit, Need, Outcome, Retry};
 use crate::lock::{LockLevel, LockScope};
@@ -235,6 +236,8 @@ pub struct SubmitJob {
     pub retry: Option<Arc<Retry>>,
     /// The driven family that it becomes a member of.
     pub family: Option<JobId>,
+    /// What it does, for finding others like it.
+    pub like: Option<Like>,
     /// Its tags, as budgets know them.
     pub tags: Vec<Label>,
     pub document: DocHash,
@@ -279,6 +282,7 @@ pub enum NewMemberKind {
         nodes: u32,
         timeout_ms: Option<u64>,
         retry: Option<Arc<Retry>>,
+        like: Option<Like>,
         /// Names its work: the same code, environment, command and inputs have the same name.
         work: Option<Arc<str>>,
         /// An earlier job did the same work: this one is complete at once.

@@ -11,6 +11,7 @@ use crate::allowance::{Allowance, AllowanceKey};
 use crate::budget::{AtCap, BudgetScope, Every, Label, Lease};
 use crate::cluster::{Cut, Scale, Shape};
 use crate::family::FamilyKind;
+use crate::history::Like;
 use crate::ids::{BudgetId, ClusterId, DocHash, JobId, NodeId, ScheduleId, WorkspaceId};
 use crate::job::{AttemptFacts, Cause, Exit, Need, Outcome, Phase, Retry, StopReason};
 use crate::lock::{LockLevel, LockScope};
@@ -196,6 +197,9 @@ events! {
         /// Its tags, as budgets know them.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tags: Vec<Label>,
+        /// What it does, for finding others like it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        like: Option<Like>,
         /// What names its work: a later step with the same may take its outputs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         work: Option<Arc<str>>,

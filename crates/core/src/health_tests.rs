@@ -96,6 +96,7 @@ fn submitted(id: u64, priority: u8) -> Event {
         work: None,
         timeout_ms: None,
         retry: None,
+        like: None,
         document: DOCUMENT,
         meta: DOCUMENT,
     }

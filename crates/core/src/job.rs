@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::budget::Label;
 use crate::event::RankEnded;
+use crate::history::Like;
 use crate::ids::{AttemptId, ClusterId, DocHash, JobId, NodeId, WorkspaceId};
 use crate::limits;
 use crate::units::{Capacity, Millis};
@@ -29,6 +30,8 @@ pub struct Job {
     pub nodes: u32,
     /// The pipeline, sweep or other family that it is part of.
     pub family: Option<JobId>,
+    /// What it does, for finding others like it.
+    pub like: Option<Like>,
     /// Its tags as it was submitted with them, and those of its families.
     pub tags: Vec<Label>,
     pub timeout_ms: Option<u64>,

@@ -52,6 +52,18 @@ pub const LEASE_TERM_SHORT_MS: u64 = 60_000;
 pub const LEASE_TERM_LEAST_MS: u64 = 10_000;
 /// A node that never hears of the server ends itself within this (the agent's limit, and a margin).
 pub const BOOT_BOUND_MS: u64 = 150_000;
+/// Of how long things took: spans that are kept of a kind, how many are enough to go by, and kinds of jobs.
+pub const HISTORY_SAMPLES_KEPT: usize = 64;
+pub const HISTORY_SAMPLES_ENOUGH: usize = 5;
+pub const HISTORY_CLASSES_MAX: usize = 4_096;
+/// How far ahead a forecast looks, in time, in steps of one course, and in moments of a timeline that are told.
+pub const FORECAST_HORIZON_MS: u64 = 30 * 24 * 3600 * 1000;
+pub const FORECAST_STEPS_MAX: usize = 200_000;
+pub const FORECAST_MOMENTS_MAX: usize = 500;
+/// Courses that are drawn to say how certain a forecast is: a prime, so that each draws from every part of a sample; and
+/// the fewest, where there is much to forecast.
+pub const FORECAST_COURSES: u32 = 31;
+pub const FORECAST_COURSES_MIN: u32 = 5;
 /// Lost attempts after which a job is failed instead of tried again.
 pub const ATTEMPTS_LOST_MAX: u32 = 10;
 /// What a job may ask for in `resources.properties.neap.retry`: tries for each cause, and exit codes.

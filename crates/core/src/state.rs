@@ -9,6 +9,7 @@ use crate::allowance::{Allowance, AllowanceKey};
 use crate::budget::Budget;
 use crate::cluster::Cluster;
 use crate::family::{Family, Wait};
+use crate::history::History;
 use crate::ids::{BudgetId, ClusterId, DocHash, JobId, NameFingerprint, NodeId, ScheduleId, WorkspaceId};
 use crate::job::Job;
 use crate::lock::{Lock, LockScope};
@@ -19,7 +20,7 @@ use crate::settings::Settings;
 use crate::units::{Capacity, Millis};
 
 /// Raised when the shape of [`State`] changes: older snapshots are then passed over and the log replayed.
-pub const STATE_VERSION: u32 = 9;
+pub const STATE_VERSION: u32 = 10;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
@@ -69,6 +70,8 @@ pub struct State {
     /// Clusters that keep room for the first who waits: dirty again when there is more or less room for nodes. Kept by
     /// `apply`.
     pub promising: OrdSet<ClusterId>,
+    /// How long things took. Kept by `apply`; nothing is decided by it.
+    pub history: History,
     /// Nominal capacity of all nodes that are not gone.
     pub provided: Capacity,
     pub next: NextIds,

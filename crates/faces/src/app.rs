@@ -86,6 +86,8 @@ pub struct Memory {
     container_only: Mutex<BTreeMap<DocHash, bool>>,
     /// Links to services of jobs that nobody has followed yet.
     pub(crate) links: crate::services::Links,
+    /// When those who wait will start, as it was seen last.
+    pub(crate) estimates: crate::estimates::Estimates,
 }
 
 #[derive(Debug, Default)]

@@ -14,6 +14,7 @@ pub mod conduct;
 mod durations;
 mod elsewhere;
 mod environments;
+mod estimates;
 mod fields;
 pub mod history;
 mod limits;

@@ -64,5 +64,18 @@ pub(crate) const EXPLAINED_JOBS: usize = 3;
 /// How long processes have when a node is taken back on somebody's word, unless they say otherwise; and the most they may say.
 pub(crate) const EVICTION_GRACE_S: f64 = 30.0;
 pub(crate) const EVICTION_GRACE_S_MAX: f64 = 3_600.0;
+/// Estimates for those who wait: how long they are kept, how soon they are made anew for a job that came since, and how much
+/// work they may be. Places in a queue are counted no further than this.
+pub(crate) const ESTIMATES_KEPT_MS: u64 = 3_000;
+pub(crate) const ESTIMATES_APART_MS: u64 = 300;
+pub(crate) const ESTIMATES_STEPS_MAX: usize = 20_000;
+pub(crate) const ESTIMATES_US_MAX: u64 = 150_000;
+pub(crate) const PLACES_COUNTED_MAX: usize = 10_000;
+pub(crate) const UNKNOWN_JOBS_TOLD: usize = 3;
+/// The same of one plan, which is forecast twice; jobs whose ends are waited for, and jobs that are told to start later.
+pub(crate) const PLAN_STEPS_MAX: usize = 1_000_000;
+pub(crate) const PLAN_US_MAX: u64 = 4_000_000;
+pub(crate) const PLAN_JOBS_MAX: usize = 10_000;
+pub(crate) const PLAN_MOVED_TOLD: usize = 50;
 /// Changes that a comparison of two times lists; the rest are counted.
 pub const DIFF_ROWS_MAX: usize = 1_000;

@@ -97,6 +97,7 @@ impl Work {
                         work: None,
                         timeout_ms: None,
                         retry: None,
+                        like: None,
                         document: document()?,
                         meta: document()?,
                     }

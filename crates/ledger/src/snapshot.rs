@@ -273,6 +273,7 @@ mod tests {
                 work: None,
                 timeout_ms: Some(5),
                 retry: None,
+                like: None,
                 document: DocHash([1; 32]),
                 meta: DocHash([2; 32]),
             };

@@ -88,6 +88,7 @@ impl Users {
             nodes,
             timeout_ms: wish.timeout_ms,
             retry: wish.retry(),
+            like: None,
             work: None,
             reused: self.dice.once_in(8),
         }
@@ -154,6 +155,7 @@ impl World {
             tags: vec![],
             timeout_ms: wish.timeout_ms,
             retry: wish.retry(),
+            like: None,
             document: DOCUMENT,
             meta: DOCUMENT,
             problems: Vec::new(),

@@ -343,6 +343,7 @@ impl World {
             tags: vec![],
             timeout_ms: wish.timeout_ms,
             retry: wish.retry(),
+            like: None,
             document: DOCUMENT,
             meta: DOCUMENT,
             problems: Vec::new(),

@@ -58,7 +58,17 @@ fn job(answer: &Value) -> String {
         let _ = writeln!(out, "  {}", reason.as_str().unwrap_or_default());
     }
     out.push_str(&verdict(&answer["verdict"]));
+    out.push_str(&estimate(&answer["estimate"]));
     out
+}
+
+fn estimate(estimate: &Value) -> String {
+    match (estimate["start_p50"].as_str(), estimate["start_p95"].as_str()) {
+        (Some(p50), Some(p95)) => format!("Estimated start: {p50}; in 95 of 100 cases by {p95}.\n"),
+        (Some(p50), None) => format!("Estimated start: {p50}; how late at worst is unknown.\n"),
+        (None, _) if estimate.is_null() => String::new(),
+        (None, _) => format!("Estimated start: unknown; {}.\n", text(estimate, "unknown")),
+    }
 }
 
 fn cluster(answer: &Value) -> String {

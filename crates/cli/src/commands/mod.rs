@@ -15,6 +15,7 @@ pub mod explain;
 pub mod job;
 pub mod lock;
 pub mod node;
+pub mod plan;
 pub mod queue;
 pub mod quota;
 pub mod resource;
@@ -49,6 +50,7 @@ pub fn run(cli: Cli, terminal: &Terminal) -> Outcome<ExitCode> {
         Command::Cost(args) => cost::run(&args, &global, terminal),
         Command::Explain(command) => explain::run(&command, &global, terminal),
         Command::Queue(args) => queue::run(&args, &global, terminal),
+        Command::Plan(args) => plan::run(&args, &global, terminal),
         Command::Node(command) => node::run(&command, &global, terminal),
         Command::Diff(args) => diff::run(&args, &global, terminal),
         Command::Quota(command) => quota::run(&command, &global, terminal),

@@ -37,6 +37,8 @@ const JOBS: &[Column] = &[
     ("WaitedSeconds", "waited_seconds"),
     ("Nodes", "needs.nodes"),
     ("Cpus", "needs.cpus"),
+    ("EstimatedStart", "estimated_start"),
+    ("P95", "estimated_start_p95"),
     ("HeldBy", "held_by"),
 ];
 const SHARES: &[Column] = &[

@@ -74,6 +74,11 @@ pub fn job(resource: &Value) -> Value {
         resource.pointer("/properties/properties").and_then(|properties| properties.get(key)).cloned()
     };
     put(&mut map, "queue_reason", fact("neap.queueReason"));
+    let place = fact("neap.queuePosition").and_then(|place| place.as_str()?.parse::<u64>().ok());
+    put(&mut map, "queue_position", place.map(Value::from));
+    put(&mut map, "estimated_start", fact("neap.estimatedStart"));
+    put(&mut map, "estimated_start_p95", fact("neap.estimatedStartP95"));
+    put(&mut map, "estimated_start_unknown", fact("neap.estimatedStartUnknown"));
     put(&mut map, "failure_class", fact("neap.failureClass"));
     put(&mut map, "next_step", fact("neap.nextStep"));
     put(&mut map, "error", at("error"));

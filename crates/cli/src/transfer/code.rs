@@ -11,17 +11,25 @@ use serde_json::{Value, json};
 
 const HASH_VERSION: u32 = 202_208;
 
-/// The id of the code version that holds the snapshot.
-pub async fn upload_code(snapshot: &Snapshot, session: &Session) -> Outcome<String> {
-    let name = uuid()?;
-    let hash = &snapshot.hash;
+/// The id of the code version that holds the snapshot, if there is one.
+pub async fn find_code(snapshot: &Snapshot, session: &Session) -> Outcome<Option<String>> {
+    let (name, hash) = (uuid()?, &snapshot.hash);
     let versions = session.path(&format!("codes/{name}/versions"));
     let known =
         session.client.list(&format!("{versions}?hash={hash}&hashVersion={HASH_VERSION}"), Some(1)).await?;
-    if let Some(id) = known.first().and_then(|version| version.get("id")).and_then(Value::as_str) {
+    let id = known.first().and_then(|version| version.get("id")).and_then(Value::as_str);
+    Ok(id.map(str::to_owned))
+}
+
+/// The same; it is uploaded where there is none.
+pub async fn upload_code(snapshot: &Snapshot, session: &Session) -> Outcome<String> {
+    let hash = &snapshot.hash;
+    if let Some(id) = find_code(snapshot, session).await? {
         session.terminal.verbose(&format!("the code is on the server already ({hash})"));
-        return Ok(id.to_owned());
+        return Ok(id);
     }
+    let name = uuid()?;
+    let versions = session.path(&format!("codes/{name}/versions"));
     let pending = session
         .client
         .call(

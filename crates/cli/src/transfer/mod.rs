@@ -7,6 +7,6 @@ mod ignore;
 mod listing;
 mod snapshot;
 
-pub use code::upload_code;
+pub use code::{find_code, upload_code};
 pub use datastore::{ARTIFACT_STORE, BLOB_STORE, Datastore};
 pub use snapshot::Snapshot;

@@ -6,6 +6,7 @@ use super::governance;
 use super::nodes::{time_node, untime_node};
 use crate::cluster::{BootHealth, Cluster, ClusterPhase, Cut};
 use crate::event;
+use crate::history;
 use crate::ids::{ClusterId, NodeId};
 use crate::lock::LockScope;
 use crate::state::{State, Timer};
@@ -75,6 +76,7 @@ pub(super) fn updated(state: &mut State, at: Millis, e: &event::ClusterUpdated) 
 
 pub(super) fn deleted(state: &mut State, id: ClusterId) {
     set_boot(state, id, BootHealth::default());
+    history::cluster_deleted(state, id);
     if let Some(cluster) = state.clusters.remove(&id) {
         let lower: Arc<str> = cluster.name.to_lowercase().into();
         state.cluster_names.remove(&(cluster.location.clone(), lower.clone()));

@@ -30,6 +30,7 @@ pub(super) fn submitted(state: &mut State, at: Millis, e: &event::JobSubmitted) 
         need: e.need,
         nodes: e.nodes,
         family: e.family,
+        like: e.like,
         tags: families::tags(state, e.family, &e.tags),
         timeout_ms: e.timeout_ms,
         retry: e.retry.clone(),

@@ -81,7 +81,7 @@ pub fn submit(state: &State, submit: SubmitFamily, now: Millis) -> Result<Vec<Ev
                 );
             }
             (
-                NewMemberKind::Job { priority, need, nodes, timeout_ms, retry, work, .. },
+                NewMemberKind::Job { priority, need, nodes, timeout_ms, retry, like, work, .. },
                 Some((cluster, reused)),
             ) => {
                 events.push(
@@ -97,6 +97,7 @@ pub fn submit(state: &State, submit: SubmitFamily, now: Millis) -> Result<Vec<Ev
                         retry,
                         nodes,
                         family,
+                        like,
                         after: if reused { Vec::new() } else { after },
                         tags: member.tags,
                         // It is the earlier job that did it, and whose outputs are taken again.

@@ -60,6 +60,7 @@ pub fn submit(state: &State, submit: SubmitJob) -> Result<Vec<Event>, Refusal> {
             retry: submit.retry,
             nodes: submit.nodes,
             family: submit.family,
+            like: submit.like,
             tags: submit.tags,
             after: Vec::new(),
             work: None,

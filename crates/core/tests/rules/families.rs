@@ -527,6 +527,7 @@ fn all_problems_of_a_family_are_told_at_once_and_nothing_is_kept() {
             nodes: nodes + at * 9,
             timeout_ms,
             retry,
+            like: None,
             work,
             reused,
         };

@@ -40,6 +40,7 @@ fn a_job_is_taken_as_it_was_asked_for() {
         work: None,
         timeout_ms: Some(7_000),
         retry: None,
+        like: None,
         document: DOCUMENT,
         meta: OTHER_DOCUMENT,
     };

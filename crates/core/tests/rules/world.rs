@@ -278,6 +278,7 @@ pub fn job(name: &str) -> SubmitJob {
         tags: vec![],
         timeout_ms: None,
         retry: None,
+        like: None,
         document: DOCUMENT,
         meta: OTHER_DOCUMENT,
         problems: vec![],
@@ -332,6 +333,7 @@ pub fn step() -> NewMemberKind {
         nodes: 1,
         timeout_ms: None,
         retry: None,
+        like: None,
         work: None,
         reused: false,
     }

@@ -10,7 +10,7 @@ mod datastores;
 mod deployments;
 pub(crate) mod errors;
 mod groups;
-mod jobs;
+pub(crate) mod jobs;
 mod locks;
 mod lro;
 mod metadata;

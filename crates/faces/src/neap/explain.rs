@@ -21,6 +21,12 @@ pub(crate) fn get(app: &App, workspace: &Workspace, name: &str) -> Result<Respon
     Ok(reply::ok(&json!({
         "job": row.name, "status": row.status.word(), "reasons": reasons,
         "verdict": verdict.as_ref().map(super::queue::verdict_of),
+        "estimate": crate::estimates::of(app, row.id).map(|estimate| json!({
+            "position": estimate.place,
+            "start_p50": estimate.start.p50.map(neap_core::Millis::rfc3339),
+            "start_p95": estimate.start.p95.map(neap_core::Millis::rfc3339),
+            "unknown": estimate.unknown,
+        })),
     })))
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod health;
 mod logs;
 mod nodes;
 mod openapi;
+mod plan;
 mod provenance;
 mod queue;
 mod quota_requests;
@@ -67,6 +68,8 @@ async fn in_workspace(
         ("GET", ["computes", c, "revisions"]) => revisions::list(app, workspace, c),
         ("POST", ["computes", c, "evict"]) => evict::post(app, ask, workspace, c).await,
         ("GET", ["cost"]) => cost::get(app, ask, workspace),
+        ("POST", ["computes", c, "plan"]) => plan::compute(app, ask, workspace, c).await,
+        ("POST", ["jobs", j, "plan"]) => plan::job(app, ask, workspace, j).await,
         ("GET", ["jobs", j, "log"]) => logs::get(app, ask, workspace, j).await,
         ("GET", ["jobs", j, "metrics"]) => run_metrics::get(app, ask, workspace, j).await,
         ("POST", ["jobs", j, "services", s, "link"]) => services::link(app, ask, workspace, j, s),

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::app::App;
 use crate::arm::errors;
 use crate::ask::Ask;
+use crate::estimates;
 use crate::fields::Fields;
 use crate::{limits, reply};
 
@@ -37,6 +38,7 @@ pub(crate) fn get(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> Re
                 json!({"cpus": f64::from(share.cpus_milli) / 1000.0, "memory_mb": share.memory_mb, "gpus": share.gpus})
             }
         };
+        let estimate = estimates::of(app, job.id);
         jobs.push(json!({
             "position": jobs.len() + 1,
             "job": job.name,
@@ -46,6 +48,9 @@ pub(crate) fn get(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> Re
             "waited_seconds": now.since(job.submitted) / 1000,
             "needs": need,
             "attempts": job.attempts_made,
+            "estimated_start": estimate.as_ref().and_then(|e| e.start.p50).map(neap_core::Millis::rfc3339),
+            "estimated_start_p95": estimate.as_ref().and_then(|e| e.start.p95).map(neap_core::Millis::rfc3339),
+            "estimate_unknown": estimate.and_then(|e| e.unknown),
             "held_by": held.map(|cut| cut.sentence()),
         }));
     }

@@ -107,6 +107,7 @@ impl Story {
             work: None,
             timeout_ms: None,
             retry: None,
+            like: None,
             document,
             meta,
         });

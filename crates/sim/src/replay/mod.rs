@@ -195,11 +195,12 @@ impl<'a> Replay<'a> {
             }
             Effect::RemoveNode { node } => self.after(now, self.times.leave_ms, News::Gone(node)),
             Effect::StartAttempt { node, attempt } => {
-                let run_ms = self.tasks[self.order[course::place_of(attempt.job)]].run_ms;
+                let task = &self.tasks[self.order[course::place_of(attempt.job)]];
+                let run_ms = task.timeout_ms.map_or(task.run_ms, |limit_ms| limit_ms.min(task.run_ms));
                 self.after(now, 0, News::Started(node, attempt));
                 self.after(now, run_ms, News::Ended(node, attempt));
             }
-            // Nobody cancels anything here, and no task has a time limit.
+            // Nobody cancels anything here, and a task that has a time limit ends by itself no later.
             Effect::StopAttempt { .. } => {}
         }
     }
@@ -238,5 +239,7 @@ fn reports(news: News) -> impl Iterator<Item = Report> {
     std::iter::once(first).chain(second)
 }
 
+#[cfg(test)]
+mod foresight;
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use neap_core::catalogue;
 use neap_core::command::{PutCluster, PutWorkspace, SubmitJob};
+use neap_core::history::Like;
 use neap_core::job::Need;
 use neap_core::settings::Settings;
 use neap_core::{Command, DocHash, WorkspaceId};
@@ -40,7 +41,12 @@ pub struct Task {
     pub submit_ms: u64,
     pub run_ms: u64,
     pub need: Need,
+    /// How many nodes it runs on at once.
+    pub nodes: u32,
     pub priority: u8,
+    /// Its `limits.timeout`.
+    pub timeout_ms: Option<u64>,
+    pub like: Option<Like>,
 }
 
 /// How long every node takes.
@@ -102,11 +108,12 @@ pub(crate) fn submit(task: &Task, number: usize) -> Command {
         owner: task.owner.clone(),
         priority: task.priority,
         need: task.need,
-        nodes: 1,
+        nodes: task.nodes,
         family: None,
         tags: vec![],
-        timeout_ms: None,
+        timeout_ms: task.timeout_ms,
         retry: None,
+        like: task.like,
         document: DOCUMENT,
         meta: DOCUMENT,
         problems: Vec::new(),

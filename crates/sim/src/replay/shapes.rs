@@ -153,6 +153,9 @@ impl Shape {
                     run_ms: class.run_ms,
                     need: Need::Share(share),
                     priority: class.priority,
+                    nodes: 1,
+                    timeout_ms: None,
+                    like: None,
                 }));
             }
         }

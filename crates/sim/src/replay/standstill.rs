@@ -75,6 +75,9 @@ impl Standstill {
             run_ms: 0,
             need: moment.need,
             priority: 1,
+            nodes: 1,
+            timeout_ms: None,
+            like: None,
         };
         for number in 1..=usize::try_from(moment.jobs).unwrap_or(usize::MAX) {
             let refused = |refusal| Error::Task { task: number, refusal };

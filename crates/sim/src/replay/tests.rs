@@ -15,7 +15,17 @@ fn pool(min: u32, max: u32, idle_ms: u64) -> Pool {
 }
 
 fn task(submit_ms: u64, run_ms: u64, need: Need) -> Task {
-    Task { pool: "pool".into(), owner: "me".into(), submit_ms, run_ms, need, priority: 1 }
+    Task {
+        pool: "pool".into(),
+        owner: "me".into(),
+        submit_ms,
+        run_ms,
+        need,
+        nodes: 1,
+        priority: 1,
+        timeout_ms: None,
+        like: None,
+    }
 }
 
 #[test]

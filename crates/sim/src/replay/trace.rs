@@ -149,6 +149,9 @@ impl Trace {
                 run_ms: job.run_ms,
                 need,
                 priority: 1,
+                nodes: 1,
+                timeout_ms: None,
+                like: None,
             };
             tasks.extend(std::iter::repeat_n(task, count));
         }

@@ -9,7 +9,7 @@ use crate::failure::{Failure, Outcome};
 use crate::session::Session;
 use crate::terminal::Terminal;
 use clap::Args;
-use neap_spec::{Document, Scope, compute_request};
+use neap_spec::{ComputeRequest, Document, Scope, compute_request};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 use std::io::BufRead;
@@ -73,7 +73,7 @@ pub struct CreateArgs {
 
 /// What may be given at creation and changed later.
 #[derive(Debug, Args)]
-struct ScaleArgs {
+pub struct ScaleArgs {
     /// Fewest nodes [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     min_instances: Option<i64>,
@@ -161,6 +161,14 @@ pub fn update(args: &UpdateArgs, global: &Global, terminal: &Terminal) -> Outcom
         }
         put(&document, &session, args.scale.no_wait, "updating").await
     })
+}
+
+/// A cluster's definition with these changes, as a request.
+pub async fn changed(name: &str, scale: &ScaleArgs, session: &Session) -> Outcome<ComputeRequest> {
+    let path = session.path(&format!("computes/{}", segment(name)));
+    let mut document = Document::from_value(entity::compute(&session.client.get(&path).await?));
+    scale.apply(&mut document, false)?;
+    Ok(compute_request(&document, &session.scope)?)
 }
 
 /// What the server says this would do.

@@ -7,6 +7,8 @@ mod health;
 mod revisions;
 mod show;
 
+pub use change::{ScaleArgs, changed};
+
 use crate::args::Global;
 use crate::commands::block_on;
 use crate::failure::{Failure, Outcome};

@@ -11,6 +11,8 @@ mod ssh;
 mod stream;
 mod validate;
 
+pub use create::builder;
+
 use crate::args::Global;
 use crate::client::segment;
 use crate::commands::block_on;
@@ -136,6 +138,8 @@ const COLUMNS: &[Column] = &[
     ("Experiment", "experiment_name"),
     ("Compute", "compute"),
     ("Created", "creation_context.created_at"),
+    ("Place", "queue_position"),
+    ("EstimatedStart", "estimated_start"),
     ("Display", "display_name"),
 ];
 

@@ -225,6 +225,7 @@ impl Past {
             work: None,
             timeout_ms: None,
             retry: None,
+            like: None,
             document: keep(&self.document)?,
             meta: keep(&self.meta)?,
         }

@@ -20,7 +20,7 @@ use crate::reply;
 
 pub(crate) use nodes::list_nodes;
 pub(crate) use preview::definition;
-pub(crate) use write::{delete, patch, put, put_body};
+pub(crate) use write::{command, delete, patch, put, put_body};
 
 pub(crate) fn list(app: &App, workspace: &Workspace) -> Result<Response, Refusal> {
     let state = app.state();

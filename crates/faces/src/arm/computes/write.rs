@@ -7,6 +7,7 @@ use neap_core::documents::ClusterDocument;
 use neap_core::state::{GroupKey, Workspace};
 use neap_core::{Command, Refusal};
 use neap_identity::PasswordHash;
+use neap_ledger::Document;
 use serde_json::Value;
 
 use super::super::{errors, lro};
@@ -72,14 +73,33 @@ pub(crate) async fn patch(
     answer(app, ask, workspace, name, written)
 }
 
-async fn write(
+/// What a PUT with this body would ask for; nothing if all of it is so.
+pub(crate) async fn command(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    name: &str,
+) -> Result<Option<Command>, Refusal> {
+    let change = change(app, ask, workspace, name, &ask.json()?, Form::Put).await?;
+    Ok(change.map(|change| change.command))
+}
+
+/// A write that would change something.
+struct Change {
+    command: Command,
+    document: Document,
+    before: ClusterDocument,
+    after: ClusterDocument,
+}
+
+async fn change(
     app: &App,
     ask: &Ask,
     workspace: &Workspace,
     name: &str,
     body: &Value,
     form: Form,
-) -> Result<Written, Refusal> {
+) -> Result<Option<Change>, Refusal> {
     let state = app.state();
     let current = state.cluster(workspace.id, name);
     let kept: Option<ClusterDocument> = current.map(|cluster| app.document(&cluster.document)).transpose()?;
@@ -88,13 +108,9 @@ async fn write(
     if let (Some(cluster), Some(kept)) = (current, &kept)
         && asked.changes_nothing(cluster, kept)
     {
-        if ask.query.flag("neapDryRun") {
-            return Ok(Written::Planned(preview::nothing(cluster)));
-        }
-        return Ok(Written::Changed);
+        return Ok(None);
     }
     let document = app::document(&asked.document)?;
-    let before = kept.unwrap_or_default();
     let command = Command::PutCluster(PutCluster {
         workspace: workspace.id,
         // The name keeps the case it was created with.
@@ -111,11 +127,30 @@ async fn write(
         reference: ask.change_reference().map(Into::into),
         problems: asked.problems,
     });
-    if ask.query.flag("neapDryRun") {
-        let plan = preview::put(&state, workspace.id, name, command, (&before, &asked.document), app.now())?;
+    Ok(Some(Change { command, document, before: kept.unwrap_or_default(), after: asked.document }))
+}
+
+async fn write(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    name: &str,
+    body: &Value,
+    form: Form,
+) -> Result<Written, Refusal> {
+    let state = app.state();
+    let current = state.cluster(workspace.id, name);
+    let dry = ask.query.flag("neapDryRun");
+    let Some(change) = change(app, ask, workspace, name, body, form).await? else {
+        let nothing = current.filter(|_| dry).map(|cluster| preview::nothing(cluster));
+        return Ok(nothing.map_or(Written::Changed, Written::Planned));
+    };
+    if dry {
+        let documents = (&change.before, &change.after);
+        let plan = preview::put(&state, workspace.id, name, change.command, documents, app.now())?;
         return Ok(Written::Planned(plan));
     }
-    app.submit(&ask.caller, command, vec![document]).await?;
+    app.submit(&ask.caller, change.command, vec![change.document]).await?;
     Ok(if current.is_none() { Written::Created } else { Written::Changed })
 }
 

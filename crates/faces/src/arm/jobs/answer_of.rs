@@ -12,14 +12,15 @@ use serde_json::{Map, Value, json};
 
 use crate::app::{App, unreadable};
 use crate::arm::{paths, system_data};
+use crate::estimates::{self, Estimate};
 
 pub(crate) fn answer(app: &App, base: &str, workspace: &Workspace, row: &JobRow) -> Result<Value, Refusal> {
     let document: JobDocument = app.document(&row.document)?;
     let mut meta: JobMeta = app.document(&row.meta)?;
-    let reasons = if matches!(row.status, Status::Queued | Status::NotStarted) {
-        neap_core::explain::queue_reasons(&app.state(), row.id)
+    let (reasons, estimate) = if matches!(row.status, Status::Queued | Status::NotStarted) {
+        (neap_core::explain::queue_reasons(&app.state(), row.id), estimates::of(app, row.id))
     } else {
-        Vec::new()
+        (Vec::new(), None)
     };
     let node = match row.node {
         Some(node) => app.control.reader().node(node).map_err(unreadable)?,
@@ -54,7 +55,10 @@ pub(crate) fn answer(app: &App, base: &str, workspace: &Workspace, row: &JobRow)
         ("isArchived", json!(row.archived)),
         ("tags", json!(meta.tags)),
         ("services", Value::Object(services)),
-        ("properties", json!(facts(row, node.as_ref(), (meta.properties, used_now(app, row)), &reasons))),
+        (
+            "properties",
+            json!(facts(row, node.as_ref(), (meta.properties, used_now(app, row)), (&reasons, estimate))),
+        ),
     ] {
         properties.insert(key.into(), value);
     }
@@ -78,13 +82,20 @@ fn facts(
     row: &JobRow,
     node: Option<&NodeRow>,
     (mut properties, used_now): (BTreeMap<String, String>, Vec<(&str, String)>),
-    reasons: &[String],
+    (reasons, estimate): (&[String], Option<Estimate>),
 ) -> BTreeMap<String, String> {
     let mut tell = |key: &str, value: Option<String>| {
         if let Some(value) = value {
             properties.insert(format!("neap.{key}"), value);
         }
     };
+    if let Some(estimate) = estimate {
+        tell("queuePosition", estimate.place.map(|place| place.to_string()));
+        let start = estimate.start.p50.map_or_else(|| "unknown".into(), neap_core::Millis::rfc3339);
+        tell("estimatedStart", Some(start));
+        tell("estimatedStartP95", estimate.start.p95.map(neap_core::Millis::rfc3339));
+        tell("estimatedStartUnknown", estimate.unknown);
+    }
     tell("queueReason", Some(reasons.join(" ")).filter(|text| !text.is_empty()));
     tell("reason", row.reason.clone().filter(|_| row.failure.is_none()));
     tell("node", row.node.map(|id| format!("n-{id}")));

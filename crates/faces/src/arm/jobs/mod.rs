@@ -38,7 +38,7 @@ pub(crate) use answer_of::{answer, output_uri};
 pub(crate) use list::{cursor, list};
 pub(crate) use lookup::{component, model, place_of_model};
 pub(crate) use parallel::submit_worker;
-pub(crate) use prepare::{Prepared, prepare};
+pub(crate) use prepare::{Planned, Prepared, planned, prepare};
 pub(crate) use serverless::tidy as tidy_serverless;
 pub(crate) use write::{edit, put, submit_trial};
 

@@ -265,6 +265,7 @@ pub(crate) async fn submit_worker(
         tags,
         timeout_ms: read.timeout_ms,
         retry: read.retry,
+        like: Some(super::write::like(&read.document)),
         document: document.hash,
         meta: meta.hash,
         problems: read.problems,

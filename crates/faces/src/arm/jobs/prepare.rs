@@ -1,5 +1,7 @@
 //! Any job as the command that submits it, or everything that is wrong with it. Preparing changes nothing.
 
+use neap_core::command::{NewMember, NewMemberKind};
+use neap_core::family::FamilyKind;
 use neap_core::state::Workspace;
 use neap_core::{Command, Refusal};
 use neap_ledger::Document;
@@ -29,6 +31,57 @@ impl Prepared {
     pub fn clusters(&self, workspace: &Workspace) -> Vec<String> {
         self.serverless.iter().map(|wanted| wanted.cluster(workspace.id)).collect()
     }
+}
+
+/// What a plan of a job looks at: the commands that submitting it would mean, and what is left out of them.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    pub commands: Vec<Command>,
+    pub notes: Vec<String>,
+}
+
+/// The same as [`prepare`], for a forecast. What is not on the server yet because nobody has submitted it (code, data,
+/// an environment written in the file) is left out by the client and is not missed here.
+pub(crate) async fn planned(
+    app: &App,
+    owner: &str,
+    workspace: &Workspace,
+    name: &str,
+    body: &Value,
+) -> Result<Planned, Refusal> {
+    let mut prepared = prepare(app, owner, workspace, name, body).await?;
+    let mut notes = Vec::new();
+    if body["properties"]["environmentId"] == ""
+        && let Command::SubmitJob(submit) = &mut prepared.command
+    {
+        submit.problems.retain(|problem| problem.target.as_deref() != Some("properties.environmentId"));
+    }
+    let mut commands = Vec::new();
+    for wanted in &prepared.serverless {
+        commands.extend(serverless::put(app, workspace, wanted)?.map(|(put, _)| Command::PutCluster(put)));
+    }
+    let Prepared { command, documents, .. } = prepared;
+    let wave = match &command {
+        Command::SubmitFamily(submit) if submit.problems.is_empty() => {
+            let driven = |member: &NewMember| {
+                matches!(member.what, NewMemberKind::Family { kind: FamilyKind::Driven, .. })
+            };
+            let lone = submit.members.len() == 1;
+            if !lone && submit.members.iter().any(driven) {
+                notes.push("The trials of sweeps and the workers of parallel steps are not counted.".into());
+            }
+            lone && submit.members.iter().any(driven)
+        }
+        _ => false,
+    };
+    commands.push(command);
+    if wave {
+        let trials =
+            sweep::first_wave(app, owner, workspace, (name, app.state().next.job), body, &documents)?;
+        notes.push(format!("Of the sweep only its first {} trials are counted.", trials.len()));
+        commands.extend(trials);
+    }
+    Ok(Planned { commands, notes })
 }
 
 pub(crate) async fn prepare(

@@ -7,6 +7,7 @@ use neap_core::decide::DEFAULT_SIZE;
 use neap_core::documents::ClusterDocument;
 use neap_core::state::Workspace;
 use neap_core::{Command, Millis, Problem, Refusal, WorkspaceId};
+use neap_ledger::Document;
 
 use crate::app::{self, App};
 use crate::arm::errors::bad;
@@ -66,10 +67,22 @@ pub(super) async fn ensure(
     workspace: &Workspace,
     wanted: &Serverless,
 ) -> Result<(), Refusal> {
+    match put(app, workspace, wanted)? {
+        Some((put, document)) => app.submit(caller, Command::PutCluster(put), vec![document]).await.map(drop),
+        None => Ok(()),
+    }
+}
+
+/// What makes it so; nothing if it is.
+pub(super) fn put(
+    app: &App,
+    workspace: &Workspace,
+    wanted: &Serverless,
+) -> Result<Option<(PutCluster, Document)>, Refusal> {
     let name = wanted.cluster(workspace.id);
     let max = app.state().cluster(workspace.id, &name).filter(|c| !c.is_deleting()).map(|c| c.scale.max);
     if max.is_some_and(|max| max >= wanted.nodes) {
-        return Ok(());
+        return Ok(None);
     }
     let document = app::document(&ClusterDocument {
         description: Some("Made by Neap for serverless jobs.".into()),
@@ -90,7 +103,7 @@ pub(super) async fn ensure(
         document: document.hash,
         problems: Vec::new(),
     };
-    app.submit(caller, Command::PutCluster(put), vec![document]).await.map(drop)
+    Ok(Some((put, document)))
 }
 
 /// Removes the clusters that Neap made and nobody uses any more. True if there are such that may be unused later.

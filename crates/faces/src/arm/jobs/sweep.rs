@@ -7,14 +7,14 @@ use neap_core::command::{NewMember, NewMemberKind, SubmitFamily};
 use neap_core::documents::{JobDocument, JobMeta};
 use neap_core::family::FamilyKind;
 use neap_core::state::Workspace;
-use neap_core::{Command, Problem, Refusal};
+use neap_core::{Command, JobId, Problem, Refusal};
 use neap_ledger::{Document, JobRow};
 use neap_sweep::{Params, Sweep};
 use serde_json::{Map, Value, json};
 
 use super::references::{LedgerShelf, Shelf};
 use super::write::read_meta;
-use super::{compare, find, presence, read};
+use super::{compare, find, presence, read, write};
 use crate::app::{self, App};
 use crate::arm::errors::bad;
 use crate::ask::Ask;
@@ -56,6 +56,32 @@ pub(super) fn prepare(
     let submit =
         SubmitFamily { workspace: workspace.id, owner: owner.into(), members: vec![member], problems };
     Ok((Command::SubmitFamily(submit), vec![document, meta]))
+}
+
+/// The trials that would be submitted at once, for a forecast: the sweep is to be this job.
+pub(super) fn first_wave(
+    app: &App,
+    owner: &str,
+    workspace: &Workspace,
+    (name, id): (&str, JobId),
+    body: &Value,
+    documents: &[Document],
+) -> Result<Vec<Command>, Refusal> {
+    let asked = &body["properties"];
+    let Ok(sweep) = Sweep::read(asked) else { return Ok(Vec::new()) };
+    let kept = documents.first().and_then(|document| serde_json::from_slice(&document.body).ok());
+    let kept: JobDocument = kept.unwrap_or_default();
+    let mut commands = Vec::new();
+    for (number, params) in neap_sweep::next(&sweep, 0, &[], 0).start {
+        let of = write::Sweep { name, id, owner, sources: &kept.sources };
+        let (command, _, serverless) = write::trial(app, workspace, of, asked, number, &params)?;
+        if let Some(wanted) = serverless.filter(|_| commands.is_empty()) {
+            let put = super::serverless::put(app, workspace, &wanted)?;
+            commands.extend(put.map(|(put, _)| Command::PutCluster(put)));
+        }
+        commands.push(command);
+    }
+    Ok(commands)
 }
 
 /// What is kept of a sweep. Its trial is read once as if it ran, so that nothing is found out only then.

@@ -4,15 +4,17 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use neap_core::budget::{self, tag_labels};
 use neap_core::command::SubmitJob;
-use neap_core::documents::{JobDocument, JobMeta};
+use neap_core::documents::{JobDocument, JobMeta, Sources};
 use neap_core::family::Family;
+use neap_core::history::Like;
 use neap_core::meter::Payer;
 use neap_core::state::Workspace;
-use neap_core::{Code, Command, DocHash, Problem, Refusal};
-use neap_ledger::JobRow;
+use neap_core::{Code, Command, DocHash, JobId, Problem, Refusal};
+use neap_ledger::{Document, JobRow};
 use serde_json::{Map, Value};
 
 use super::references::LedgerShelf;
+use super::serverless::Serverless;
 use super::{Prepared, answer, compare, find, instance, presence, read, serverless, sources};
 use crate::app::{self, App, unreadable};
 use crate::ask::Ask;
@@ -127,6 +129,7 @@ pub(super) async fn prepare(
         tags,
         timeout_ms: asked.timeout_ms,
         retry: asked.retry,
+        like: Some(like(&asked.document)),
         document: document.hash,
         meta: meta.hash,
         problems,
@@ -143,22 +146,46 @@ pub(crate) async fn submit_trial(
     number: u32,
     params: &neap_sweep::Params,
 ) -> Result<(), Refusal> {
+    let sources = app.document::<JobDocument>(&sweep.document)?.sources;
+    let of = Sweep { name: &sweep.name, id: sweep.id, owner: &sweep.owner, sources: &sources };
+    let (command, documents, serverless) = trial(app, workspace, of, asked, number, params)?;
+    if let Some(wanted) = serverless {
+        serverless::ensure(app, &crate::conduct::conductor(), workspace, &wanted).await?;
+    }
+    app.submit(&crate::conduct::conductor(), command, documents).await.map(drop)
+}
+
+/// The sweep that a trial is one of.
+pub(super) struct Sweep<'a> {
+    pub name: &'a str,
+    pub id: JobId,
+    pub owner: &'a str,
+    pub sources: &'a Sources,
+}
+
+/// A trial as the command that submits it, and the cluster that Neap makes for it.
+pub(super) fn trial(
+    app: &App,
+    workspace: &Workspace,
+    sweep: Sweep<'_>,
+    asked: &Value,
+    number: u32,
+    params: &neap_sweep::Params,
+) -> Result<(Command, Vec<Document>, Option<Serverless>), Refusal> {
     let name = format!("{}_{number}", sweep.name);
     let mut body = super::sweep::trial_body(asked, number, params);
-    sources::pin(&mut body, &app.document::<JobDocument>(&sweep.document)?.sources);
+    sources::pin(&mut body, sweep.sources);
     let mut read = read::read(&name, &body, workspace, &LedgerShelf { app, workspace })?;
     read.document.hyperparameters = Some(Value::Object(params.clone()));
     let (meta, _) = read_meta(&body, JobMeta::default(), &mut read.problems);
-    if let Some(wanted) = read.serverless.as_ref().filter(|_| read.problems.is_empty()) {
-        serverless::ensure(app, &crate::conduct::conductor(), workspace, wanted).await?;
-    }
+    let serverless = read.serverless.filter(|_| read.problems.is_empty());
     let tags = tag_labels(&meta.tags);
     let (document, meta) = (app::document(&read.document)?, app::document(&meta)?);
     let command = Command::SubmitJob(SubmitJob {
         workspace: workspace.id,
         name: name.as_str().into(),
         cluster: read.cluster.into(),
-        owner: sweep.owner.clone(),
+        owner: sweep.owner.into(),
         priority: read.priority,
         need: read.need,
         nodes: read.nodes,
@@ -166,11 +193,27 @@ pub(crate) async fn submit_trial(
         tags,
         timeout_ms: read.timeout_ms,
         retry: read.retry,
+        // Its own command has values in it that no other trial has.
+        like: Some(Like::of(
+            &read.document.experiment,
+            asked["trial"]["command"].as_str().unwrap_or_default(),
+            &code_name(&read.document),
+        )),
         document: document.hash,
         meta: meta.hash,
         problems: read.problems,
     });
-    app.submit(&crate::conduct::conductor(), command, vec![document, meta]).await.map(drop)
+    Ok((command, vec![document, meta], serverless))
+}
+
+/// What a job does, for finding others like it: its experiment, its command as it was written, and its code.
+pub(super) fn like(document: &JobDocument) -> Like {
+    Like::of(&document.experiment, &document.command, &code_name(document))
+}
+
+fn code_name(document: &JobDocument) -> String {
+    let hash = document.sources.code_hash.clone();
+    hash.or_else(|| document.code.as_ref().map(|at| at.path.clone())).unwrap_or_default()
 }
 
 /// The job just submitted: from the state while it waits; from the tables if it is further by now.

@@ -24,7 +24,7 @@ use serde_json::{Map, Value, json};
 use super::references::LedgerShelf;
 use super::serverless::{self, Serverless};
 use super::write::read_meta;
-use super::{compare, find, output_uri, parallel, ports, presence, read, sweep};
+use super::{compare, find, output_uri, parallel, ports, presence, read, sweep, write};
 use crate::app::{self, App, unreadable};
 use crate::ask::Ask;
 use crate::durations;
@@ -174,6 +174,7 @@ impl Reading<'_> {
                     nodes: asked.nodes,
                     timeout_ms: asked.timeout_ms,
                     retry: asked.retry,
+                    like: Some(write::like(&asked.document)),
                     work: work.as_deref().map(Into::into),
                     reused: reused.is_some(),
                 };

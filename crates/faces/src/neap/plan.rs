@@ -1,0 +1,248 @@
+//! `plan`: when a job would start and end, what it would cost and whom it would delay; what a change of a cluster would mean
+//! for those who wait. Decided and lived through on a copy of the state: nothing is changed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::response::Response;
+use neap_core::decide::decide;
+use neap_core::forecast::{self, Asked, Assumed, Basis, Effort, End, Outlook, Range, Wanted, basis};
+use neap_core::state::Workspace;
+use neap_core::{Code, Command, Draft, Event, JobId, MicroUsd, Millis, Problem, Refusal, State};
+use serde_json::{Value, json};
+
+use crate::app::{App, internal};
+use crate::arm::{computes, jobs};
+use crate::ask::Ask;
+use crate::estimates::{unknown, within};
+use crate::{limits, reply};
+
+/// `POST jobs/NAME/plan`, with the body that a PUT of the job would have.
+pub(crate) async fn job(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    name: &str,
+) -> Result<Response, Refusal> {
+    let body = ask.json()?;
+    let (run_ms, boot_ms) = (seconds(ask, "duration_s")?, seconds(ask, "boot_s")?);
+    let planned = jobs::planned(app, &ask.caller.actor, workspace, name, &body).await?;
+    let (state, now) = (app.state(), app.now());
+    let name = name.to_owned();
+    let told = move || of_job(&state, now, &name, planned, run_ms, boot_ms);
+    Ok(reply::ok(&blocking(told).await??))
+}
+
+/// `POST computes/NAME/plan`, with the body that a PUT of the cluster would have.
+pub(crate) async fn compute(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    name: &str,
+) -> Result<Response, Refusal> {
+    let command = computes::command(app, ask, workspace, name).await?;
+    let (state, now, workspace, name) = (app.state(), app.now(), workspace.id, name.to_owned());
+    let told = move || {
+        let mut draft = Draft::new(state.clone());
+        let mut coming = Vec::new();
+        for event in command.clone().map_or(Ok(Vec::new()), |command| decide(&state, command, now))? {
+            draft.emit(now, event);
+        }
+        coming.extend(command.map(|command| (now, command)));
+        let Some(cluster) = draft.state.cluster(workspace, &name).map(|cluster| cluster.id) else {
+            return Err(internal("The cluster is not there after its change."));
+        };
+        of_cluster(&state, now, &coming, (cluster, &name))
+    };
+    Ok(reply::ok(&blocking(told).await??))
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|e| internal(format!("A forecast did not come to an end: {e}.")))
+}
+
+fn seconds(ask: &Ask, key: &'static str) -> Result<Option<u64>, Refusal> {
+    let Some(text) = ask.query.get(key) else { return Ok(None) };
+    let ms = text.parse::<u64>().ok().and_then(|seconds| seconds.checked_mul(1_000));
+    ms.map(Some).ok_or_else(|| {
+        let message = format!("'{text}' is not a number of seconds ({key}).");
+        Problem::new(Code::BadArgument, message).at(key).into()
+    })
+}
+
+fn of_job(
+    state: &State,
+    now: Millis,
+    name: &str,
+    planned: jobs::Planned,
+    run_ms: Option<u64>,
+    boot_ms: Option<u64>,
+) -> Result<Value, Refusal> {
+    let mut draft = Draft::new(state.clone());
+    let mut mine: Vec<JobId> = Vec::new();
+    for command in &planned.commands {
+        for event in decide(&draft.state, command.clone(), now)? {
+            if let Event::JobSubmitted(e) = &event {
+                mine.push(e.id);
+            }
+            draft.emit(now, event);
+        }
+    }
+    let coming: Vec<(Millis, Command)> = planned.commands.into_iter().map(|command| (now, command)).collect();
+    let runs_ms = run_ms.map(|ms| mine.iter().map(|id| (*id, ms)).collect()).unwrap_or_default();
+    let assumed = Assumed { runs_ms, boot_ms };
+    let first = mine.first().and_then(|id| draft.state.jobs.get(id));
+    let cluster = first.and_then(|job| draft.state.clusters.get(&job.cluster));
+    let watched = cluster.map(|cluster| cluster.id);
+    let asked = Asked { assumed: &assumed, coming: &coming, wanted: Wanted::StartsAndEndsOf(&mine), watched };
+    let effort = Effort { steps_max: limits::PLAN_STEPS_MAX };
+    let with = forecast::outlook(state, now, &asked, effort, &mut within(limits::PLAN_US_MAX))?;
+    let asked = Asked { coming: &[], wanted: Wanted::Starts, ..asked };
+    let without = forecast::outlook(state, now, &asked, effort, &mut within(limits::PLAN_US_MAX))?;
+    let start = with.start_of(&mine);
+    let mut notes = planned.notes;
+    if let Some(cluster) = cluster.filter(|_| start.p50.is_none() || with.end_of(&mine).p50.is_none()) {
+        notes.push(format!(
+            "What is unknown is so because {}.",
+            unknown(&draft.state, &assumed, cluster, &with)
+        ));
+    }
+    notes.extend(looked(&with, &without));
+    let (delayed, sooner) = moved(state, &with, &without, &mine);
+    Ok(json!({
+        "job": name,
+        "cluster": cluster.map(|cluster| cluster.name.clone()),
+        "jobs": mine.len(),
+        "at": now.rfc3339(),
+        "start": times(start, now),
+        "end": times(with.end_of(&mine), now),
+        "cost": costs(with.paid(&mine)),
+        "durations": durations(&draft.state, &assumed, &mine),
+        "nodes": timeline(&with, &mine),
+        "delayed": delayed, "sooner": sooner,
+        "courses": with.courses.len(),
+        "notes": notes,
+    }))
+}
+
+fn of_cluster(
+    state: &State,
+    now: Millis,
+    coming: &[(Millis, Command)],
+    (cluster, name): (neap_core::ClusterId, &str),
+) -> Result<Value, Refusal> {
+    let assumed = Assumed::default();
+    let asked = Asked { assumed: &assumed, coming, wanted: Wanted::Ends, watched: Some(cluster) };
+    let effort = Effort { steps_max: limits::PLAN_STEPS_MAX };
+    let with = forecast::outlook(state, now, &asked, effort, &mut within(limits::PLAN_US_MAX))?;
+    let asked = Asked { coming: &[], ..asked };
+    let without = forecast::outlook(state, now, &asked, effort, &mut within(limits::PLAN_US_MAX))?;
+    let (delayed, sooner) = moved(state, &with, &without, &[]);
+    let mut notes = Vec::new();
+    if with.end_reason() == End::Still
+        && let Some(cluster) = state.clusters.get(&cluster)
+    {
+        notes.push(format!("What is unknown is so because {}.", unknown(state, &assumed, cluster, &with)));
+    }
+    notes.extend(looked(&with, &without));
+    let all: Vec<JobId> = state.jobs.keys().copied().take(limits::PLAN_JOBS_MAX).collect();
+    let side = |outlook: &Outlook| {
+        json!({
+            "all_done": times(outlook.end_of(&all), now),
+            "cost": costs(outlook.paid_by_all()),
+            "nodes": timeline(outlook, &all),
+        })
+    };
+    Ok(json!({
+        "cluster": name, "at": now.rfc3339(), "jobs": state.jobs.len(),
+        "with": side(&with), "without": side(&without),
+        "delayed": delayed, "sooner": sooner,
+        "courses": with.courses.len(),
+        "notes": notes,
+    }))
+}
+
+fn times(range: Range<Millis>, now: Millis) -> Value {
+    let text = |at: Option<Millis>| at.map(Millis::rfc3339);
+    let after = |at: Option<Millis>| at.map(|at| at.since(now) / 1_000);
+    json!({"p50": text(range.p50), "p95": text(range.p95),
+        "p50_seconds": after(range.p50), "p95_seconds": after(range.p95)})
+}
+
+fn costs(range: Range<u128>) -> Value {
+    let money = |micro: Option<u128>| micro.and_then(|micro| u64::try_from(micro).ok());
+    let text = |micro: Option<u128>| money(micro).map(|micro| MicroUsd(micro).to_string());
+    json!({"currency": "USD", "p50": text(range.p50), "p95": text(range.p95),
+        "p50_micro_usd": money(range.p50), "p95_micro_usd": money(range.p95)})
+}
+
+/// What the times of these jobs were taken from, and of how many each.
+fn durations(state: &State, assumed: &Assumed, jobs: &[JobId]) -> Value {
+    let mut kinds: BTreeMap<String, (u32, Value)> = BTreeMap::new();
+    for job in jobs.iter().filter_map(|id| state.jobs.get(id)) {
+        let told = match basis(state, assumed, job) {
+            Basis::Given => json!({"from": "given", "says": "as you said"}),
+            Basis::Like { closeness, jobs } => json!({
+                "from": "history", "like": closeness, "like_jobs": jobs,
+                "says": format!("the last {jobs} jobs of {} on this cluster", closeness.words()),
+            }),
+            Basis::Timeout => json!({
+                "from": "timeout",
+                "says": "no like job has ended yet: its limits.timeout, which is the longest it can be",
+            }),
+            Basis::Unknown => json!({
+                "from": "unknown",
+                "says": "no like job has ended yet, and it has no limits.timeout: say how long with --duration",
+            }),
+        };
+        kinds.entry(told.to_string()).or_insert((0, told)).0 += 1;
+    }
+    let row = |(jobs, mut told): (u32, Value)| {
+        told["jobs"] = jobs.into();
+        told
+    };
+    kinds.into_values().map(row).collect()
+}
+
+/// The nodes of one course of the middle.
+fn timeline(outlook: &Outlook, jobs: &[JobId]) -> Vec<Value> {
+    let moments = outlook.typical(jobs).map(|course| course.nodes.as_slice()).unwrap_or_default();
+    let row = |moment: &forecast::Moment| json!({"at": moment.at.rfc3339(), "nodes": moment.live, "with_work": moment.busy});
+    moments.iter().map(row).collect()
+}
+
+/// Whose start moves to later and to sooner, those by most first.
+fn moved(state: &State, with: &Outlook, without: &Outlook, mine: &[JobId]) -> (Value, Value) {
+    let moved = with.moved(without, mine);
+    let by_p50 = |range: &Range<i64>| range.p50.unwrap_or(i64::MAX);
+    let (mut later, mut sooner): (Vec<_>, Vec<_>) = moved
+        .into_iter()
+        .filter(|(_, by)| by.p50 != Some(0) || by.p95 != Some(0))
+        .partition(|(_, by)| by_p50(by) > 0 || (by_p50(by) == 0 && by.p95.is_none_or(|ms| ms > 0)));
+    later.sort_by_key(|(_, by)| std::cmp::Reverse(by_p50(by)));
+    sooner.sort_by_key(|(_, by)| by_p50(by));
+    let shown = |list: Vec<(JobId, Range<i64>)>| -> Value {
+        let row = |(id, by): &(JobId, Range<i64>)| {
+            let job: Option<&Arc<neap_core::job::Job>> = state.jobs.get(id);
+            json!({
+                "job": job.map(|job| job.name.clone()), "owner": job.map(|job| job.owner.clone()),
+                "p50_seconds": by.p50.map(|ms| ms / 1_000), "p95_seconds": by.p95.map(|ms| ms / 1_000),
+            })
+        };
+        let first: Vec<Value> = list.iter().take(limits::PLAN_MOVED_TOLD).map(row).collect();
+        json!({"count": list.len(), "jobs": first})
+    };
+    (shown(later), shown(sooner))
+}
+
+/// How far ahead was looked, where that was not far enough.
+fn looked(with: &Outlook, without: &Outlook) -> Option<String> {
+    let until = with.looked_until().into_iter().chain(without.looked_until()).min()?;
+    Some(format!(
+        "There is too much to look at all of it: what comes after {} was not looked at, and {} courses were drawn.",
+        until.rfc3339(),
+        with.courses.len().min(without.courses.len())
+    ))
+}

@@ -11,6 +11,7 @@ use crate::cluster::Cluster;
 use crate::family::{Family, Wait};
 use crate::ids::{BudgetId, ClusterId, DocHash, JobId, NameFingerprint, NodeId, ScheduleId, WorkspaceId};
 use crate::job::Job;
+use crate::location::Given;
 use crate::lock::{Lock, LockScope};
 use crate::node::Node;
 use crate::quota::{QuotaKey, QuotaRequest, Usage};
@@ -19,7 +20,7 @@ use crate::settings::Settings;
 use crate::units::{Capacity, Millis};
 
 /// Raised when the shape of [`State`] changes: older snapshots are then passed over and the log replayed.
-pub const STATE_VERSION: u32 = 9;
+pub const STATE_VERSION: u32 = 10;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
@@ -71,6 +72,8 @@ pub struct State {
     pub promising: OrdSet<ClusterId>,
     /// Nominal capacity of all nodes that are not gone.
     pub provided: Capacity,
+    /// What they take of each location, by its name. Kept by `apply`.
+    pub given: OrdMap<Arc<str>, Given>,
     pub next: NextIds,
 }
 

@@ -86,6 +86,8 @@ pub struct Memory {
     container_only: Mutex<BTreeMap<DocHash, bool>>,
     /// Links to services of jobs that nobody has followed yet.
     pub(crate) links: crate::services::Links,
+    /// Whoever has the past run again holds this: one at a time.
+    pub(crate) running_again: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]

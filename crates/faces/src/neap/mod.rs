@@ -16,6 +16,7 @@ mod revisions;
 mod run_metrics;
 mod shutdown;
 mod status;
+mod waste;
 
 use axum::response::Response;
 use neap_core::Refusal;
@@ -67,6 +68,7 @@ async fn in_workspace(
         ("GET", ["computes", c, "revisions"]) => revisions::list(app, workspace, c),
         ("POST", ["computes", c, "evict"]) => evict::post(app, ask, workspace, c).await,
         ("GET", ["cost"]) => cost::get(app, ask, workspace),
+        ("GET", ["waste"]) => waste::get(app, ask, workspace).await,
         ("GET", ["jobs", j, "log"]) => logs::get(app, ask, workspace, j).await,
         ("GET", ["jobs", j, "metrics"]) => run_metrics::get(app, ask, workspace, j).await,
         ("POST", ["jobs", j, "services", s, "link"]) => services::link(app, ask, workspace, j, s),

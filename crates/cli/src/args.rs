@@ -2,7 +2,7 @@
 
 use crate::commands::{
     asset, batch, budget, completion, compute, configure, cost, datastore, diff, down, env, explain, job,
-    lock, node, plan, queue, quota, schedule, status, workspace,
+    lock, node, plan, queue, quota, schedule, status, waste, workspace,
 };
 use crate::local::{agent, attend, bench, container, doctor, launch, sim, up, verify};
 use crate::output::Format;
@@ -111,6 +111,8 @@ pub enum Command {
     Resources(MlCommand),
     /// What nodes cost, by whom and for what
     Cost(cost::CostArgs),
+    /// Say which setting would have saved money
+    Waste(waste::WasteArgs),
     /// Why a job waits or a cluster is as it is, and the least that would change it
     #[command(subcommand)]
     Explain(explain::ExplainCommand),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::budget::{self, Every};
 use crate::ids::{BudgetId, ClusterId, DocHash, JobId, NodeId, WorkspaceId};
+use crate::location::Scarce;
 use crate::lock::LockLevel;
 use crate::queue::{Lane, Share};
 use crate::quota::QuotaKey;
@@ -156,6 +157,8 @@ pub enum Cut {
     ProviderNodes { in_use: u32, max: u32 },
     /// `local.capacity: strict` and the machine is full, or its GPUs are all in nodes.
     ProviderCapacity { free: Capacity, needed: Capacity },
+    /// The location has room for no more, all clusters together.
+    Location { location: Arc<str>, of: Scarce, in_use: u64, max: u64, needed: u64 },
     /// The next job wants several nodes at once. The provider never makes as many, or another cluster's job, which
     /// came before, waits for as many too.
     ProviderAtOnce { wanted: u32, max: u32 },
@@ -190,6 +193,7 @@ impl Cut {
             Self::ProviderNodes { .. }
             | Self::ProviderCapacity { .. }
             | Self::ProviderAtOnce { .. }
+            | Self::Location { .. }
             | Self::Quota { .. }
             | Self::Allowance { .. }
             | Self::Budget { .. } => true,
@@ -218,6 +222,16 @@ impl Cut {
             }
             Self::ProviderCapacity { free, needed } => {
                 format!("A node needs {needed}; the machine has {free} free and local.capacity is strict.")
+            }
+            Self::Location { location, of: Scarce::Nodes, in_use, max, needed } => {
+                format!(
+                    "{needed} more nodes are needed and {location} has {max} (locations in config.yaml), of which {in_use} are in use, over all clusters."
+                )
+            }
+            Self::Location { location, of: Scarce::Cores, in_use, max, needed } => {
+                format!(
+                    "{needed} more cores are needed and {location} has {max} (locations in config.yaml), of which {in_use} are in use, over all clusters."
+                )
             }
             Self::ProviderAtOnce { wanted, max } => {
                 format!(

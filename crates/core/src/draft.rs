@@ -108,8 +108,11 @@ impl Draft {
                 self.touched.nodes.insert(e.id);
                 self.cluster(e.cluster);
                 self.touched.clusters.extend(self.state.promising.iter());
-                // What it takes of a quota may bind somebody else who waits.
-                if !self.state.quotas.is_empty() || !self.state.budgets.is_empty() {
+                // What it takes of a quota or of its location may bind somebody else who waits.
+                if !self.state.quotas.is_empty()
+                    || !self.state.budgets.is_empty()
+                    || self.state.settings.has_places_with_limits()
+                {
                     self.touched.clusters.extend(self.state.waiting_for_room.iter());
                 }
             }

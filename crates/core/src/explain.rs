@@ -4,6 +4,7 @@ use crate::budget;
 use crate::cluster::{Cluster, Cut};
 use crate::ids::JobId;
 use crate::job::{JobState, Need};
+use crate::location;
 use crate::node::NodeState;
 use crate::plan::node_cut;
 use crate::state::State;
@@ -47,7 +48,7 @@ pub fn queue_reasons(state: &State, id: JobId) -> Vec<String> {
         });
     }
     if let Some(cut) = budget::bars(state, cluster, job, state.now) {
-        told(state, &cut, &mut reasons);
+        told(state, cluster, &cut, &mut reasons);
     }
     reasons.extend(
         node_reasons(state, cluster, job.need)
@@ -115,7 +116,7 @@ fn node_reasons(state: &State, cluster: &Cluster, need: Need) -> Vec<String> {
     }
     for cut in &cluster.cuts {
         if !matches!(cut, Cut::Maximum { .. }) {
-            told(state, cut, &mut reasons);
+            told(state, cluster, cut, &mut reasons);
         }
     }
     if let Some(why) = &cluster.boot.last_reason
@@ -128,14 +129,18 @@ fn node_reasons(state: &State, cluster: &Cluster, need: Need) -> Vec<String> {
         && cluster.cuts.is_empty()
         && let Some(cut) = node_cut(state, cluster)
     {
-        reasons.push(cut.sentence());
+        told(state, cluster, &cut, &mut reasons);
     }
     reasons
 }
 
-/// A cut's sentence, and of a budget how it stands.
-fn told(state: &State, cut: &Cut, reasons: &mut Vec<String>) {
+/// A cut's sentence; of a budget how it stands, of a location which other one has room.
+fn told(state: &State, cluster: &Cluster, cut: &Cut, reasons: &mut Vec<String>) {
     reasons.push(cut.sentence());
+    if let Cut::Location { .. } = cut {
+        let there = location::elsewhere_words(state, cluster.workspace, &cluster.location, &cluster.shape, 1);
+        reasons.push(there.trim_start().to_owned());
+    }
     if let Cut::Budget { budget, .. } = cut {
         reasons.extend(budget::figures_words(state, *budget));
     }

@@ -142,6 +142,7 @@ pub const fn cut_word(cut: &Cut) -> &'static str {
         Cut::ProviderNodes { .. } => "provider_nodes",
         Cut::ProviderCapacity { .. } => "provider_capacity",
         Cut::ProviderAtOnce { .. } => "provider_at_once",
+        Cut::Location { .. } => "location",
         Cut::BootBackoff { .. } => "boot_backoff",
         Cut::Quota { .. } => "quota",
         Cut::Allowance { .. } => "allowance",
@@ -322,6 +323,7 @@ fn provider_limit(cluster: &Cluster) -> Signal {
             Cut::ProviderNodes { .. }
             | Cut::ProviderCapacity { .. }
             | Cut::ProviderAtOnce { .. }
+            | Cut::Location { .. }
             | Cut::Quota { .. }
             | Cut::Lock { .. }
             | Cut::Budget { .. }

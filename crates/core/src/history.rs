@@ -99,7 +99,7 @@ fn size_of(job: &Job) -> u32 {
 pub struct Sample {
     pub spans_ms: Vec<u64>,
     /// When the last came.
-    at: Millis,
+    pub(crate) at: Millis,
 }
 
 impl Sample {

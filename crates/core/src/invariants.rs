@@ -23,6 +23,7 @@ use crate::event::Event;
 use crate::explain;
 use crate::ids::JobId;
 use crate::job::{Cause, JobState};
+use crate::location::Given;
 use crate::node::{Node, NodeState};
 use crate::plan;
 use crate::queue;
@@ -227,8 +228,14 @@ pub fn j2_no_attempt_is_nowhere(state: &State, out: &mut Vec<Violation>) {
 /// N1: clusters and nodes know each other, and what is counted is right.
 pub fn n1_every_node_is_known(state: &State, out: &mut Vec<Violation>) {
     let mut provided = crate::units::Capacity::default();
+    let mut given: imbl::OrdMap<Arc<str>, Given> = imbl::OrdMap::new();
     for node in state.nodes.values() {
         provided = provided.plus(node.nominal);
+        if let Some(cluster) = state.clusters.get(&node.cluster) {
+            let there = given.entry(cluster.location.clone()).or_default();
+            there.nodes += 1;
+            there.cpus_milli += u64::from(node.nominal.cpus_milli);
+        }
         if !state.clusters.get(&node.cluster).is_some_and(|c| c.nodes.contains(&node.id)) {
             broken(
                 out,
@@ -245,6 +252,9 @@ pub fn n1_every_node_is_known(state: &State, out: &mut Vec<Violation>) {
     }
     if provided != state.provided {
         broken(out, "N1", format!("nodes hold {provided} and {} is counted", state.provided));
+    }
+    if given != state.given {
+        broken(out, "N1", format!("nodes take {given:?} of locations and {:?} is counted", state.given));
     }
     for cluster in state.clusters.values() {
         let nodes: Vec<_> = state.nodes_of(cluster).collect();

@@ -28,6 +28,7 @@ pub mod ids;
 pub mod invariants;
 pub mod job;
 pub mod limits;
+pub mod location;
 pub mod lock;
 pub mod meter;
 pub mod names;
@@ -44,6 +45,8 @@ pub mod settings;
 pub mod state;
 pub mod unblock;
 pub mod units;
+pub mod usage;
+pub mod waste;
 mod whatif;
 
 pub use command::Command;

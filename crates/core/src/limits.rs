@@ -38,6 +38,8 @@ pub const ALLOWANCES_MAX: usize = 10_000;
 /// Beside the grace of the processes and as much again for storing what they leave, a node that is taken back has this
 /// long for the word to come back.
 pub const PREEMPT_MARGIN_MS: u64 = 5_000;
+/// Moments of one run of the past with another setting; what has more is left off, and says so.
+pub const RERUN_STEPS_MAX: u64 = 500_000;
 pub const BUDGETS_MAX: usize = 1_000;
 pub const BUDGET_NAME_CHARS_MAX: usize = 90;
 pub const BUDGET_THRESHOLDS_MAX: usize = 10;

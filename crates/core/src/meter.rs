@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::Label;
-use crate::event::Event;
+use crate::event::{AttemptStarted, Event};
 use crate::ids::{AttemptId, ClusterId, JobId, NodeId};
 use crate::job::{Cause as Again, Job, Need, Phase, Status};
 use crate::lock;
@@ -19,6 +19,7 @@ use crate::node::{Node, NodeState};
 use crate::planted::{self, Bug};
 use crate::state::State;
 use crate::units::{Capacity, MicroUsd, Millis};
+use crate::usage;
 
 /// What a slice was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -33,6 +34,10 @@ pub enum Cause {
     Lock,
     /// The attempt's environment, code and inputs were made ready.
     Staging,
+    /// Of that, what it took to pull its image.
+    Pull,
+    /// Of that, what it took to build its environment.
+    Build,
     Run,
     /// The attempt's job failed.
     Failed,
@@ -46,12 +51,14 @@ pub enum Cause {
 }
 
 impl Cause {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Boot,
         Self::FailedBoot,
         Self::Idle,
         Self::Lock,
         Self::Staging,
+        Self::Pull,
+        Self::Build,
         Self::Run,
         Self::Failed,
         Self::Canceled,
@@ -60,6 +67,9 @@ impl Cause {
         Self::Leaving,
     ];
 
+    /// What turns out to have been in vain once its attempt has ended badly.
+    pub const OF_ATTEMPTS: [Self; 4] = [Self::Staging, Self::Pull, Self::Build, Self::Run];
+
     pub const fn word(self) -> &'static str {
         match self {
             Self::Boot => "boot",
@@ -67,6 +77,8 @@ impl Cause {
             Self::Idle => "idle",
             Self::Lock => "lock",
             Self::Staging => "staging",
+            Self::Pull => "image-pull",
+            Self::Build => "environment-build",
             Self::Run => "run",
             Self::Failed => "failed",
             Self::Canceled => "canceled",
@@ -113,6 +125,37 @@ pub struct Segment {
     pub attempt: Option<u32>,
 }
 
+impl Segment {
+    /// The part that falls between two moments within it: a difference, so that parts sum to the whole.
+    pub fn cost_between(&self, a: Millis, b: Millis) -> u64 {
+        let upto = |moment: Millis| {
+            let part = u128::from(self.cost.0) * u128::from(moment.since(self.from))
+                / u128::from(self.to.since(self.from).max(1));
+            u64::try_from(part).unwrap_or(u64::MAX)
+        };
+        upto(b.min(self.to)).saturating_sub(upto(a.max(self.from)))
+    }
+
+    /// The same time and money in parts of so many milliseconds each, and what is left; the causes are those of the parts.
+    fn divided(self, parts: &[(Cause, u64)]) -> Vec<Self> {
+        let mut out = Vec::new();
+        let mut from = self.from;
+        for (cause, ms) in parts {
+            let to = from.plus(*ms).min(self.to);
+            if from < to {
+                let cost = MicroUsd(self.cost_between(from, to));
+                out.push(Self { from, to, cost, cause: *cause, ..self.clone() });
+            }
+            from = to;
+        }
+        if from < self.to || out.is_empty() {
+            let cost = MicroUsd(self.cost_between(from, self.to));
+            out.push(Self { from, cost, ..self });
+        }
+        out
+    }
+}
+
 /// What an event means for the books.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Posting {
@@ -126,11 +169,9 @@ pub enum Posting {
 
 /// What an event closes, by the state before it.
 pub fn postings(before: &State, at: Millis, event: &Event) -> Vec<Posting> {
-    let mut out: Vec<Posting> = Vec::new();
-    for id in ends_slice_of(before, event) {
-        if let Some(node) = before.nodes.get(&id) {
-            close(before, node, at, &mut out);
-        }
+    let mut out = closed(before, at, event);
+    if let Event::AttemptStarted(e) = event {
+        out = out.into_iter().flat_map(|posting| preparations(posting, e)).collect();
     }
     if matches!(event, Event::NodeUnusable(_)) {
         for posting in &mut out {
@@ -154,6 +195,32 @@ pub fn postings(before: &State, at: Millis, event: &Event) -> Vec<Posting> {
         out.push(Posting::Recast { attempt: AttemptId { job, number }, cause });
     }
     out
+}
+
+/// The slices that an event ends, each as a whole: what budgets are charged with.
+pub(crate) fn closed(before: &State, at: Millis, event: &Event) -> Vec<Posting> {
+    let mut out: Vec<Posting> = Vec::new();
+    for id in ends_slice_of(before, event) {
+        if let Some(node) = before.nodes.get(&id) {
+            close(before, node, at, &mut out);
+        }
+    }
+    out
+}
+
+/// What it took to pull the image and to build the environment is apart from the rest of an attempt's staging.
+fn preparations(posting: Posting, started: &AttemptStarted) -> Vec<Posting> {
+    let ms = |key: &str| usage::number(&started.facts, key).unwrap_or(0);
+    match posting {
+        Posting::Segment(segment)
+            if segment.cause == Cause::Staging
+                && segment.payer.as_ref().is_some_and(|payer| payer.job == started.id) =>
+        {
+            let parts = [(Cause::Pull, ms(usage::PULL_MS)), (Cause::Build, ms(usage::BUILD_MS))];
+            segment.divided(&parts).into_iter().map(Posting::Segment).collect()
+        }
+        other => vec![other],
+    }
 }
 
 /// What nodes that are not gone have cost since their last slice was closed: as if all of them ended now.

@@ -60,6 +60,8 @@ bugs! {
     RankEndCountedTwice "rank-end-counted-twice";
     /// Nodes are asked for beyond a limit on cores.
     QuotaPassed "quota-passed";
+    /// Nodes are asked for beyond what their location has.
+    LocationPassed "location-passed";
     /// A larger maximum is taken although the limit has no room for it.
     QuotaNotChecked "quota-not-checked";
     LockIgnored "lock-ignored";

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Cluster, Cut, Scale, Shape, Tier};
 use crate::ids::WorkspaceId;
+use crate::location;
 use crate::own::Own;
 use crate::planted::{self, Bug};
 use crate::problem::{Code, Problem};
@@ -243,7 +244,7 @@ fn refusal(state: &State, key: &QuotaKey, wanted: Declared<'_>) -> Option<Proble
         key.pool.flag(),
         key.location,
         held + asked,
-        elsewhere(state, key, asked),
+        location::elsewhere_words(state, wanted.workspace, &key.location, wanted.shape, wanted.scale.max),
     );
     Some(Problem::new(code, message).at(if key.pool == Pool::Clusters { "name" } else { "maxNodeCount" }))
 }
@@ -276,24 +277,32 @@ fn held_by(state: &State, key: &QuotaKey, but: Option<&Cluster>) -> String {
 /// How many holders a message names.
 const HOLDERS_NAMED_MAX: usize = 5;
 
-/// A location that has a limit for this too, with room.
-fn elsewhere(state: &State, key: &QuotaKey, asked: u64) -> String {
-    let room = |other: &QuotaKey, limit: u64| {
-        let held = state.quota_usage.get(other).map_or(0, |usage| usage.held);
-        limit.saturating_sub(held)
-    };
-    let best = state
-        .quotas
-        .iter()
-        .filter(|(other, _)| {
-            other.holder == key.holder && other.pool == key.pool && other.location != key.location
-        })
-        .map(|(other, limit)| (room(other, *limit), &other.location))
-        .max_by_key(|(free, _)| *free);
-    match best {
-        Some((free, location)) if free >= asked => format!(" {location} has room: {free} are free there."),
-        _ => String::new(),
+/// How many nodes a new cluster of this shape could declare in a location, by the limits there.
+pub fn nodes_undeclared(state: &State, workspace: WorkspaceId, location: &Arc<str>, shape: &Shape) -> u32 {
+    if state.quotas.is_empty() {
+        return u32::MAX;
     }
+    let each = cores(shape).max(1);
+    least(keys(state, workspace, location, shape).into_iter().filter_map(|key| {
+        let limit = *state.quotas.get(&key)?;
+        let free = limit.saturating_sub(state.quota_usage.get(&key).map_or(0, |usage| usage.held));
+        Some(match key.pool {
+            Pool::Family(_) | Pool::Dedicated | Pool::LowPriority => free / each,
+            Pool::Clusters if free == 0 => 0,
+            Pool::Clusters => u64::MAX,
+            Pool::NodesPerCluster => limit,
+        })
+    }))
+}
+
+/// Whether there is a limit in a location that a workspace has to keep to.
+pub fn limits_somebody(state: &State, workspace: WorkspaceId, location: &str) -> bool {
+    let subscription = state.workspaces.get(&workspace).map(|w| w.subscription.to_lowercase());
+    let is_its = |holder: &Holder| match holder {
+        Holder::Workspace(id) => *id == workspace,
+        Holder::Subscription(name) => subscription.as_deref() == Some(&**name),
+    };
+    state.quotas.keys().any(|key| *key.location == *location && is_its(&key.holder))
 }
 
 /// In the words of a message.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::catalogue;
 use crate::limits;
+use crate::location::{Charges, Place};
 use crate::own::Own;
 use crate::units::Capacity;
 
@@ -30,6 +31,12 @@ pub struct Settings {
     pub unusable_keep_ms: u64,
     /// Between the polite and the final signal when an attempt is stopped.
     pub stop_grace_ms: u64,
+    /// Those locations that say more than their name, by it.
+    #[serde(default)]
+    pub places: Arc<BTreeMap<Arc<str>, Place>>,
+    /// What is paid for beside nodes.
+    #[serde(default)]
+    pub charges: Charges,
     /// Sizes and prices beside the catalogue's.
     #[serde(default)]
     pub own: Arc<Own>,
@@ -89,6 +96,8 @@ impl Default for Settings {
             leave_deadline_ms: 30_000,
             unusable_keep_ms: 300_000,
             stop_grace_ms: 5_000,
+            places: Arc::default(),
+            charges: Charges::default(),
             own: Arc::default(),
             provider: ProviderSettings { name: "local".into(), machine: None, nodes_max: 64, strict: false },
             teams: BTreeMap::new(),

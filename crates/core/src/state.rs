@@ -12,6 +12,7 @@ use crate::family::{Family, Wait};
 use crate::history::History;
 use crate::ids::{BudgetId, ClusterId, DocHash, JobId, NameFingerprint, NodeId, ScheduleId, WorkspaceId};
 use crate::job::Job;
+use crate::location::Given;
 use crate::lock::{Lock, LockScope};
 use crate::node::Node;
 use crate::quota::{QuotaKey, QuotaRequest, Usage};
@@ -74,6 +75,8 @@ pub struct State {
     pub history: History,
     /// Nominal capacity of all nodes that are not gone.
     pub provided: Capacity,
+    /// What they take of each location, by its name. Kept by `apply`.
+    pub given: OrdMap<Arc<str>, Given>,
     pub next: NextIds,
 }
 

@@ -13,6 +13,7 @@ use crate::budget;
 use crate::cluster::{Cluster, Cut};
 use crate::ids::JobId;
 use crate::job::{Job, JobState, Need};
+use crate::location;
 use crate::lock;
 use crate::node::NodeState;
 use crate::plan::{Packing, counted, provider_nodes_ever};
@@ -42,6 +43,8 @@ pub enum Kind {
     Quota,
     Budget,
     Provider,
+    /// What its location has is used up.
+    Location,
     BootBackoff,
 }
 
@@ -138,7 +141,11 @@ impl Ahead {
         let unless = |kind: Kind, limit: u32| if lifted.contains(&kind) { u32::MAX } else { limit };
         let at_once = unless(Kind::Maximum, cluster.scale.max)
             .min(unless(Kind::Quota, quota::nodes_ever(state, cluster)))
-            .min(unless(Kind::Provider, provider_nodes_ever(state, cluster.shape.nominal)));
+            .min(unless(Kind::Provider, provider_nodes_ever(state, cluster.shape.nominal)))
+            .min(unless(
+                Kind::Location,
+                location::nodes_ever(state, &cluster.location, cluster.shape.nominal),
+            ));
         let mut gate = Gate::new(state);
         let mut order = Order::new(state, cluster);
         let nominal = cluster.shape.nominal;
@@ -285,6 +292,12 @@ fn growth(
     }
     if let Some(sentence) = provider(state, cluster.shape.nominal, missing, job) {
         blocked.push(Constraint { kind: Kind::Provider, sentence });
+    }
+    if let Some(cut) = location::missing(state, cluster, missing) {
+        let elsewhere =
+            location::elsewhere_words(state, cluster.workspace, &cluster.location, &cluster.shape, missing);
+        let sentence = format!("{}{elsewhere}", cut.sentence());
+        blocked.push(Constraint { kind: Kind::Location, sentence });
     }
 }
 

@@ -68,6 +68,7 @@ fn lift(state: &mut State, id: JobId, cluster: ClusterId, lifted: &BTreeSet<Kind
                     machine.gpus = u32::MAX;
                 }
             }
+            Kind::Location => state.settings.places = Arc::default(),
             Kind::Maximum | Kind::BootBackoff => {}
         }
     }

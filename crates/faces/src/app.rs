@@ -88,6 +88,8 @@ pub struct Memory {
     pub(crate) links: crate::services::Links,
     /// When those who wait will start, as it was seen last.
     pub(crate) estimates: crate::estimates::Estimates,
+    /// Whoever has the past run again holds this: one at a time.
+    pub(crate) running_again: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]

@@ -79,3 +79,10 @@ pub(crate) const PLAN_JOBS_MAX: usize = 10_000;
 pub(crate) const PLAN_MOVED_TOLD: usize = 50;
 /// Changes that a comparison of two times lists; the rest are counted.
 pub const DIFF_ROWS_MAX: usize = 1_000;
+
+/// Of a family that was just submitted, so many members are looked at for data that lies elsewhere.
+pub(crate) const MEMBERS_WARNED_OF_MAX: usize = 200;
+
+/// Clusters whose past is run again for one question, and jobs of each.
+pub(crate) const WASTE_CLUSTERS_MAX: usize = 50;
+pub(crate) const WASTE_JOBS_MAX: usize = 20_000;

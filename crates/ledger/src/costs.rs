@@ -17,7 +17,7 @@ pub(crate) fn post(tables: &Connection, seq: u64, postings: &[Posting]) -> Resul
             Posting::Recast { attempt, cause } => {
                 tables
                     .prepare_cached(
-                        "UPDATE costs SET cause = ?3 WHERE job = ?1 AND attempt = ?2 AND cause IN ('run', 'staging')",
+                        "UPDATE costs SET cause = ?3 WHERE job = ?1 AND attempt = ?2 AND cause IN ('run', 'staging', 'image-pull', 'environment-build')",
                     )?
                     .execute(params![to_sql(attempt.job.0), attempt.number, cause.word()])?;
             }

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use neap_core::{Millis, State, apply, meter};
+use neap_core::{Event, Millis, State, apply, meter};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::chain::{Head, from_sql, read_events, to_sql};
@@ -84,6 +84,31 @@ pub(crate) fn record_at(connection: &Connection, path: &Path, at: Millis) -> Res
         }
     }
     Ok((good > 0).then_some(good))
+}
+
+/// Tells every event up to record `seq`, with the state before it, and gives the state after the last.
+pub(crate) fn replay(
+    connection: &Connection,
+    path: &Path,
+    seq: u64,
+    mut see: impl FnMut(&State, Millis, &Event),
+) -> Result<State, Error> {
+    let (mut head, mut state) = (Head::EMPTY, State::default());
+    while head.seq < seq {
+        let upto = seq.min(head.seq + limits::CHECK_CHUNK_RECORDS);
+        let before = head.seq;
+        read_events(connection, path, before, upto, |record| {
+            head.follow(&record)?;
+            let event = start::decode(connection, path, &record)?;
+            see(&state, record.at, &event);
+            apply::apply(&mut state, record.at, &event);
+            Ok(())
+        })?;
+        if head.seq == before {
+            return Err(Error::damaged(before + 1, "is missing"));
+        }
+    }
+    Ok(state)
 }
 
 /// State and tables after record `seq`.

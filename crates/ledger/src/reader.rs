@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use neap_core::{ClusterId, DocHash, Event, JobId, Millis, NodeId, WorkspaceId};
+use neap_core::{ClusterId, DocHash, Event, JobId, Millis, NodeId, State, WorkspaceId};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use crate::chain::{Envelope, from_sql, read_events, to_sql};
@@ -104,6 +104,11 @@ impl Reader {
         };
         let reader = Self { pool: Arc::new(pool), records: Some(Arc::new(records.clone())) };
         Ok(Moment { seq, state, reader })
+    }
+
+    /// Tells every event up to a record, with the state before it; gives the state after it. Takes long where the log is.
+    pub fn replay(&self, seq: u64, see: impl FnMut(&State, Millis, &Event)) -> Result<State, Error> {
+        self.records().with(|connection, path| past::replay(connection, path, seq, see))
     }
 
     /// Why the log takes no writes, if it does not.

@@ -12,15 +12,21 @@ use neap_protocol::Isolation;
 use neap_providers::{EngineKind, EngineSettings, Eviction};
 use serde::Deserialize;
 
+mod locations;
+
+pub use locations::{ChargeRules, LocationRule};
+
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Where clusters and workspaces may be; by default Azure's public regions.
-    pub locations: Option<Vec<String>>,
+    pub locations: Option<Vec<LocationRule>>,
     /// Sizes beside the catalogue's, and in place of those of the same name.
     pub sizes: Vec<SizeRule>,
     /// Other prices for sizes of the catalogue, in USD an hour.
     pub prices: BTreeMap<String, PriceRule>,
+    /// What is paid for beside nodes.
+    pub charges: ChargeRules,
     /// The location of the default workspace.
     pub default_location: String,
     /// How long a node may be unheard before its work may run elsewhere.
@@ -73,6 +79,20 @@ pub struct PriceRule {
     pub dedicated: Option<f64>,
     #[serde(default)]
     pub low_priority: Option<f64>,
+}
+
+impl PriceRule {
+    fn own(self, size: &str) -> OwnPrice {
+        OwnPrice {
+            size: size.into(),
+            dedicated: self.dedicated.map(micro_usd),
+            low_priority: self.low_priority.map(micro_usd),
+        }
+    }
+
+    fn is_good(self) -> bool {
+        [self.dedicated, self.low_priority].into_iter().flatten().all(is_price)
+    }
 }
 
 /// What jobs may read of this machine.
@@ -271,6 +291,7 @@ impl Default for Config {
             locations: None,
             sizes: Vec::new(),
             prices: BTreeMap::new(),
+            charges: ChargeRules::default(),
             default_location: "eastus".into(),
             lease_ttl_seconds: settings.lease_ttl_ms / 1000,
             stop_grace_seconds: settings.stop_grace_ms / 1000,
@@ -310,6 +331,10 @@ impl Default for Limits {
 
 /// A node that costs more is a slip of the pen.
 const PRICE_USD_MAX: f64 = 1_000_000.0;
+
+fn is_price(price: f64) -> bool {
+    price.is_finite() && (0.0..=PRICE_USD_MAX).contains(&price)
+}
 
 fn micro_usd(usd: f64) -> MicroUsd {
     MicroUsd((usd * 1_000_000.0).round() as u64)
@@ -397,11 +422,11 @@ impl Config {
         }
         let mut problems: Vec<String> = problems.into_iter().map(str::to_owned).collect();
         self.check_sizes(&mut problems);
+        locations::check(self.locations.as_deref().unwrap_or_default(), self.charges, &mut problems);
         if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
     }
 
     fn check_sizes(&self, problems: &mut Vec<String>) {
-        let is_price = |price: f64| price.is_finite() && (0.0..=PRICE_USD_MAX).contains(&price);
         for size in &self.sizes {
             let name = &size.name;
             let plain = !name.is_empty()
@@ -432,7 +457,7 @@ impl Config {
                     "prices: '{name}' is not in the catalogue; sizes of your own have their price with them"
                 ));
             }
-            if [price.dedicated, price.low_priority].into_iter().flatten().any(|price| !is_price(price)) {
+            if !price.is_good() {
                 problems.push(format!("prices: those of '{name}' must be 0 to {PRICE_USD_MAX} USD an hour"));
             }
         }
@@ -452,12 +477,8 @@ impl Config {
             low_priority_price: size.low_priority_price.map(micro_usd),
             locations: size.locations.iter().map(|l| names::canonical_location(l).into()).collect(),
         });
-        let prices = self.prices.iter().map(|(size, price)| OwnPrice {
-            size: size.as_str().into(),
-            dedicated: price.dedicated.map(micro_usd),
-            low_priority: price.low_priority.map(micro_usd),
-        });
-        Own { sizes: sizes.collect(), prices: prices.collect() }
+        let prices = self.prices.iter().map(|(size, price)| price.own(size)).collect();
+        Own { sizes: sizes.collect(), prices }
     }
 
     /// What jobs may reach of this machine.
@@ -475,6 +496,7 @@ impl Config {
             lease_ttl_ms: self.lease_ttl_seconds * 1000,
             stop_grace_ms: self.stop_grace_seconds * 1000,
             own: self.own().into(),
+            charges: self.charges.charges(),
             provider: ProviderSettings {
                 name: "local".into(),
                 machine: Some(machine),
@@ -485,7 +507,8 @@ impl Config {
             ..Settings::default()
         };
         if let Some(locations) = &self.locations {
-            settings.locations = locations.iter().map(|l| names::canonical_location(l)).collect();
+            settings.locations = locations.iter().map(LocationRule::canonical).collect();
+            settings.places = locations::places(locations).into();
         }
         settings
     }
@@ -605,6 +628,32 @@ mod tests {
             assert!(wrong.contains(part), "{part}: {wrong}");
         }
         assert!(load("sizes: [{name: a, memory_gb: 1}]\n").is_err(), "cores must be said");
+    }
+
+    #[test]
+    fn locations_with_more_than_a_name() {
+        let text = "locations:\n- westus\n- {name: The Cellar, max_nodes: 3, max_cores: 40, price_factor: 1.5, prices: {Desk: {dedicated: 1}}, latency_ms: {West US: 20}}\n\
+                    charges: {storage_gb_month: 0.02, transfer_gb: 0.01}\n";
+        let settings = load(text).unwrap().settings(Capacity::default());
+        assert_eq!(&*settings.locations, ["westus", "thecellar"]);
+        let cellar = &settings.places["thecellar"];
+        assert_eq!((cellar.nodes_max, cellar.cores_max, cellar.price_ppm), (Some(3), Some(40), 1_500_000));
+        assert_eq!(settings.latency_ms("westus", "thecellar"), Some(20));
+        assert_eq!(settings.charges.transfer_gb, MicroUsd(10_000));
+        assert!(!settings.places.contains_key("westus"));
+        let wrong = load("locations:\n- a\n- A\n- {name: b, price_factor: -1, latency_ms: {c: 1}, prices: {X: {dedicated: -1}}}\ncharges: {transfer_gb: -1}\n")
+            .unwrap_err()
+            .to_string();
+        for part in [
+            "'a' is there twice",
+            "price_factor of 'b'",
+            "names 'c', which is no location",
+            "prices of 'X' in 'b'",
+            "charges: ",
+        ] {
+            assert!(wrong.contains(part), "{part}: {wrong}");
+        }
+        assert!(load("locations: [{name: a, nodes: 1}]\n").is_err(), "what it does not know");
     }
 
     #[test]

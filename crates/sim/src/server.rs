@@ -11,6 +11,7 @@ use neap_control::leases::Due;
 use neap_control::{Accepted, Input, Machine, Roster, Step, limits};
 use neap_core::command::Report;
 use neap_core::effects::{self, Effect};
+use neap_core::location::{Charges, Place};
 use neap_core::planted::{self, Bug};
 use neap_core::problem::Code;
 use neap_core::settings::{ProviderSettings, Settings};
@@ -63,6 +64,14 @@ pub(crate) fn settings(nodes_max: u32) -> Settings {
         leave_deadline_ms: 8_000,
         unusable_keep_ms: 20_000,
         stop_grace_ms: 2_000,
+        // Some worlds have a location that is smaller than the provider.
+        places: Arc::new(if nodes_max % 2 == 0 {
+            let place = Place { nodes_max: Some(nodes_max - 1), ..Place::default() };
+            BTreeMap::from([("westus".into(), place)])
+        } else {
+            BTreeMap::new()
+        }),
+        charges: Charges::default(),
         teams: BTreeMap::new(),
         own: Arc::default(),
         provider: ProviderSettings { name: "sim".into(), machine: None, nodes_max, strict: false },

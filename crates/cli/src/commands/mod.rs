@@ -21,6 +21,7 @@ pub mod quota;
 pub mod resource;
 pub mod schedule;
 pub mod status;
+pub mod waste;
 pub mod workspace;
 
 use crate::args::{Cli, Command, Global, MlCommand};
@@ -48,6 +49,7 @@ pub fn run(cli: Cli, terminal: &Terminal) -> Outcome<ExitCode> {
         Command::Configure(args) => configure::run(&args, &global, terminal),
         Command::Completion(args) => completion::run(&args),
         Command::Cost(args) => cost::run(&args, &global, terminal),
+        Command::Waste(args) => waste::run(&args, &global, terminal),
         Command::Explain(command) => explain::run(&command, &global, terminal),
         Command::Queue(args) => queue::run(&args, &global, terminal),
         Command::Plan(args) => plan::run(&args, &global, terminal),

@@ -1,6 +1,7 @@
 //! The answer on stdout: `--query` first, then the chosen format, written as `az` writes it.
 
 mod colour;
+mod csv;
 mod query;
 mod table;
 mod tsv;
@@ -32,6 +33,8 @@ pub enum Format {
     Table,
     /// Tab-separated values, without headings
     Tsv,
+    /// Comma-separated values, with headings
+    Csv,
     /// Nothing
     None,
 }
@@ -49,7 +52,7 @@ impl Printer {
             (None, None) => Format::Json,
             (None, Some(word)) => Format::from_str(word, true).map_err(|_| {
                 Failure::usage(format!("the configured default output={word} is not a format"))
-                    .hint("one of json, jsonc, yaml, yamlc, table, tsv, none: neap configure --defaults output=json")
+                    .hint("one of json, jsonc, yaml, yamlc, table, tsv, csv, none: neap configure --defaults output=json")
             })?,
         };
         // A wrong expression is found before anything is asked of the server.
@@ -92,6 +95,7 @@ fn render(value: &Value, format: Format, columns: &[Column], coloured: bool) -> 
         }
         Format::Table => table::render(value, columns),
         Format::Tsv => tsv::render(value),
+        Format::Csv => csv::render(value, columns),
     })
 }
 
@@ -138,6 +142,7 @@ mod tests {
         let rows = json!([{"name": "one", "a": {"n": 1}, "ok": true, "x": null}, {"name": "seven", "a": {"n": 22}, "ok": false, "x": "y"}]);
         check(&rows, Format::Tsv, "one\t\tTrue\tNone\nseven\t\tFalse\ty\n");
         check(&rows, Format::Table, "Name    Nodes\n------  -------\none     1\nseven   22\n");
+        check(&rows, Format::Csv, "name,n\none,1\nseven,22\n");
         check(&rows[0], Format::Table, "Name    Nodes\n------  -------\none     1\n");
         check(&json!({"b": 1, "a": [1, "x: y"]}), Format::Yaml, "b: 1\na:\n- 1\n- \"x: y\"\n");
         let long = "/subscriptions/".to_owned() + &"x/".repeat(100);

@@ -69,7 +69,7 @@ fn change(state: &mut State, parts: Parts, mut each: impl FnMut(&mut Figures, u6
 /// no more is charged to one of them than was reserved in it.
 fn charge(state: &mut State, at: Millis, event: &Event) {
     let mut slices: BTreeMap<(NodeId, Millis, Millis), Vec<Segment>> = BTreeMap::new();
-    for posting in meter::postings(state, at, event) {
+    for posting in meter::closed(state, at, event) {
         if let Posting::Segment(segment) = posting {
             slices.entry((segment.node, segment.from, segment.to)).or_default().push(segment);
         }

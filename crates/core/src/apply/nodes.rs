@@ -7,6 +7,7 @@ use super::{governance, money};
 use crate::cluster::Cluster;
 use crate::event;
 use crate::ids::NodeId;
+use crate::location::Given;
 use crate::meter::Payer;
 use crate::node::{Node, NodeState};
 use crate::state::{State, Timer};
@@ -17,6 +18,7 @@ pub(super) fn requested(state: &mut State, at: Millis, e: &event::NodeRequested)
     let Some(shape) = e.shape.clone().or_else(|| cluster.as_ref().map(|c| c.shape.clone())) else { return };
     if let Some(cluster) = cluster {
         governance::count_node(state, &cluster, &shape, 1);
+        give(state, &cluster.location, e.nominal, 1);
     }
     let node = Node {
         id: e.id,
@@ -65,12 +67,31 @@ pub(super) fn gone(state: &mut State, id: NodeId) {
     state.provided = state.provided.minus(node.nominal);
     if let Some(cluster) = state.clusters.get(&node.cluster).cloned() {
         governance::count_node(state, &cluster, &node.shape, -1);
+        give(state, &cluster.location, node.nominal, -1);
     }
     let standing = Standing::of(&node);
     with_cluster(state, node.cluster, |cluster| {
         standing.leave(cluster, id);
         cluster.nodes.remove(&id);
     });
+}
+
+/// What a node takes of its location is counted (`sign` 1) or no longer (`sign` -1).
+fn give(state: &mut State, location: &Arc<str>, nominal: Capacity, sign: i64) {
+    let mut given = state.given.get(location).copied().unwrap_or_default();
+    let cpus_milli = u64::from(nominal.cpus_milli);
+    if sign > 0 {
+        given.nodes += 1;
+        given.cpus_milli += cpus_milli;
+    } else {
+        given.nodes = given.nodes.saturating_sub(1);
+        given.cpus_milli = given.cpus_milli.saturating_sub(cpus_milli);
+    }
+    if given == Given::default() {
+        state.given.remove(location);
+    } else {
+        state.given.insert(location.clone(), given);
+    }
 }
 
 /// Changes a node and keeps everything that is counted or timed by it.

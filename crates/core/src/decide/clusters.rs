@@ -187,7 +187,7 @@ fn check_shape(
         );
     }
     let asked = put.size.as_deref().unwrap_or(DEFAULT_SIZE);
-    let size = state.settings.own.find(asked);
+    let size = state.settings.offer_in(location, asked);
     if let Some(retired) = retired(asked).filter(|_| size.as_ref().is_none_or(|size| !size.own)) {
         problems.push(Problem::new(Code::InvalidVmSize, retired.sentence(asked)).at("vmSize"));
         return None;

@@ -14,6 +14,7 @@ use crate::gpus;
 use crate::ids::{DocHash, JobId, WorkspaceId};
 use crate::job::{Cause, Class, Exit, Job, Need, Outcome, StopReason};
 use crate::limits;
+use crate::location;
 use crate::names;
 use crate::plan::nodes_ever;
 use crate::planted::{self, Bug};
@@ -140,6 +141,7 @@ pub(super) fn check_cluster<'a>(
     }
     let ever = nodes_ever(state, cluster);
     let by_quota = quota::nodes_ever(state, cluster);
+    let by_location = location::nodes_ever(state, &cluster.location, cluster.shape.nominal);
     if asked.nodes > 1 && asked.nodes > by_quota {
         problems.push(
             Problem::new(
@@ -147,6 +149,26 @@ pub(super) fn check_cluster<'a>(
                 format!(
                     "The job asks for {} nodes of {} at once and the quota allows {by_quota}; ask for fewer, or for more quota ('neap quota list', 'neap quota request').",
                     asked.nodes, cluster.shape.size
+                ),
+            )
+            .at("resources"),
+        );
+    } else if asked.nodes > 1 && asked.nodes > by_location {
+        problems.push(
+            Problem::new(
+                Code::ResourceTooLarge,
+                format!(
+                    "The job asks for {} nodes at once and {} has at most {by_location} of size {} (locations in config.yaml); ask for fewer, or use a compute elsewhere.{}",
+                    asked.nodes,
+                    cluster.location,
+                    cluster.shape.size,
+                    location::elsewhere_words(
+                        state,
+                        cluster.workspace,
+                        &cluster.location,
+                        &cluster.shape,
+                        asked.nodes
+                    ),
                 ),
             )
             .at("resources"),

@@ -63,6 +63,16 @@ impl Grants {
                         broken(out, "Q1", format!("node {} makes {in_use} of {limit} of {key}", e.id));
                     }
                 }
+                let place = after.settings.places.get(&cluster.location);
+                let given = after.given.get(&cluster.location).copied().unwrap_or_default();
+                let nodes_over = place.and_then(|place| place.nodes_max).is_some_and(|max| given.nodes > max);
+                let cores_over =
+                    place.and_then(|place| place.cores_max).is_some_and(|max| given.cpus_milli > max * 1_000);
+                if nodes_over || cores_over {
+                    let what =
+                        format!("node {} makes {given:?} in {}, which has less", e.id, cluster.location);
+                    broken(out, "Q1", what);
+                }
                 still(cluster, after, "asked for a node", out);
             }
             Event::NodeGone(e) => {

@@ -13,6 +13,7 @@ use crate::draft::Draft;
 use crate::event::{ClusterTarget, NodeLeaving, NodeRequested};
 use crate::ids::{ClusterId, JobId, NodeId};
 use crate::job::{Job, Need};
+use crate::location;
 use crate::lock;
 use crate::node::{Node, NodeState};
 use crate::planted::{self, Bug};
@@ -227,14 +228,23 @@ pub(super) fn first_for_room(state: &State) -> Option<&Job> {
     let can_have = |(cluster, job): &(&Arc<Cluster>, &Arc<Job>)| {
         let kept: u32 = state.clusters.values().filter(|c| c.id != cluster.id).map(|c| c.scale.min).sum();
         let provider = provider_nodes_ever(state, cluster.shape.nominal).saturating_sub(kept);
-        job.nodes <= provider.min(quota::nodes_beside_minimums(state, cluster))
+        let there: u32 = state
+            .clusters
+            .values()
+            .filter(|c| c.id != cluster.id && c.location == cluster.location)
+            .map(|c| c.scale.min)
+            .sum();
+        let location =
+            location::nodes_ever(state, &cluster.location, cluster.shape.nominal).saturating_sub(there);
+        job.nodes <= provider.min(location).min(quota::nodes_beside_minimums(state, cluster))
     };
     waiting.into_iter().find(can_have).map(|(_, job)| &**job)
 }
 
 /// How many nodes a cluster could ever have at once, whatever its maximum.
 pub fn nodes_ever(state: &State, cluster: &Cluster) -> u32 {
-    provider_nodes_ever(state, cluster.shape.nominal).min(quota::nodes_ever(state, cluster))
+    let location = location::nodes_ever(state, &cluster.location, cluster.shape.nominal);
+    provider_nodes_ever(state, cluster.shape.nominal).min(location).min(quota::nodes_ever(state, cluster))
 }
 
 /// How many nodes of this size the provider could ever have at once.
@@ -251,7 +261,8 @@ pub(super) fn is_startable(state: &State, cluster: &Cluster, job: &Job) -> bool 
 
 /// How many more it could have now.
 pub(super) fn nodes_free(state: &State, cluster: &Cluster) -> u32 {
-    provider_nodes_free(state, cluster.shape.nominal).min(quota::nodes_free(state, cluster))
+    let location = location::nodes_free(state, &cluster.location, cluster.shape.nominal);
+    provider_nodes_free(state, cluster.shape.nominal).min(location).min(quota::nodes_free(state, cluster))
 }
 
 fn provider_nodes_free(state: &State, nominal: Capacity) -> u32 {
@@ -329,10 +340,11 @@ fn grow(draft: &mut Draft, cluster: &Cluster, gap: u32, now: Millis, cuts: &mut 
     }
 }
 
-/// Why a cluster can have no further node, if so: quota, then the provider.
+/// Why a cluster can have no further node, if so: quota, then its location, then the provider.
 pub fn node_cut(state: &State, cluster: &Cluster) -> Option<Cut> {
     let quota = quota::node_cut(state, cluster).filter(|_| !planted::is(Bug::QuotaPassed));
-    quota.or_else(|| provider_cut(state, cluster.shape.nominal))
+    let location = || location::cut(state, cluster).filter(|_| !planted::is(Bug::LocationPassed));
+    quota.or_else(location).or_else(|| provider_cut(state, cluster.shape.nominal))
 }
 
 /// Why the provider can make no further node, if so.

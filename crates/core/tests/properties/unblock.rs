@@ -60,6 +60,9 @@ fn starts(world: &World, id: JobId, lifted: &BTreeSet<Kind>) -> bool {
     if lifted.contains(&Kind::Provider) {
         settings.provider.nodes_max = 1_000_000;
     }
+    if lifted.contains(&Kind::Location) {
+        settings.places = Arc::default();
+    }
     if lifted.contains(&Kind::Draining) {
         draft.emit(world.now, ServerStarted { release: "test".into(), settings });
     } else {

@@ -9,6 +9,7 @@ use neap_core::decide::decide;
 use neap_core::family::FamilyKind;
 use neap_core::invariants::{self, History, Violation};
 use neap_core::job::{Exit, Need, Outcome};
+use neap_core::location::Place;
 use neap_core::lock::{LockLevel, LockScope};
 use neap_core::node::NodeState;
 use neap_core::plan::{Dirty, plan, plan_into};
@@ -273,7 +274,15 @@ impl World {
             Step::Drain => self.command(Command::Drain { deadline: self.now.plus(10_000) }),
             Step::Restart => {
                 self.dirty = Dirty::all(&self.state);
-                self.command(Command::Start { release: "test".into(), settings: settings() });
+                let mut settings = settings();
+                // Now the provider binds, and now the location.
+                let place = match self.now.0 % 3 {
+                    0 => Place { nodes_max: Some(4), ..Place::default() },
+                    1 => Place { cores_max: Some(14), ..Place::default() },
+                    _ => Place::default(),
+                };
+                settings.places = Arc::new([("westus".into(), place)].into());
+                self.command(Command::Start { release: "test".into(), settings });
             }
             Step::Wait { ms } => self.wait(ms.into()),
         }

@@ -132,7 +132,7 @@ fn where_there_is_room_is_said() {
     world.tell(limit(there, 100));
     world.tell(limit(subscription(Pool::Dedicated), 4));
     let why = why_refused(&world, put("cpu", 0, 2));
-    assert!(why.ends_with("eastus has room: 100 are free there."), "{why}");
+    assert!(why.ends_with("eastus has room for 25 such nodes."), "{why}");
 }
 
 #[test]

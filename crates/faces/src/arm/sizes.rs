@@ -13,8 +13,7 @@ pub(crate) fn list(app: &App, subscription: &str, location: &str) -> Result<Resp
     subscriptions::check(app, subscription)?;
     check_location(app, location)?;
     let canonical = neap_core::names::canonical_location(location);
-    let offers = app.state().settings.own.offers();
-    let sizes: Vec<Value> = offers.iter().filter(|size| size.is_in(&canonical)).map(answer).collect();
+    let sizes: Vec<Value> = app.state().settings.offers_in(&canonical).iter().map(answer).collect();
     let value = with_snake_twins(&Value::Array(sizes));
     Ok(reply::ok(&json!({"value": value})))
 }

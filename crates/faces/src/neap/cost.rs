@@ -82,7 +82,7 @@ pub(super) fn spent(
 }
 
 /// Exact: six places after the point, as text.
-fn usd(micro_usd: u64) -> String {
+pub(super) fn usd(micro_usd: u64) -> String {
     format!("{}.{:06}", micro_usd / 1_000_000, micro_usd % 1_000_000)
 }
 
@@ -107,7 +107,7 @@ fn by(word: &str, problems: &mut Vec<Problem>) -> Option<By> {
     Some(By::Plain(plain))
 }
 
-fn time(ask: &Ask, key: &str, default: Millis, problems: &mut Vec<Problem>) -> Millis {
+pub(super) fn time(ask: &Ask, key: &str, default: Millis, problems: &mut Vec<Problem>) -> Millis {
     let Some(text) = ask.query.get(key) else { return default };
     let parsed = text.parse::<Timestamp>().ok().and_then(|time| u64::try_from(time.as_millisecond()).ok());
     if parsed.is_none() {

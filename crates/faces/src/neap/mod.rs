@@ -17,6 +17,7 @@ mod revisions;
 mod run_metrics;
 mod shutdown;
 mod status;
+mod waste;
 
 use axum::response::Response;
 use neap_core::Refusal;
@@ -70,6 +71,7 @@ async fn in_workspace(
         ("GET", ["cost"]) => cost::get(app, ask, workspace),
         ("POST", ["computes", c, "plan"]) => plan::compute(app, ask, workspace, c).await,
         ("POST", ["jobs", j, "plan"]) => plan::job(app, ask, workspace, j).await,
+        ("GET", ["waste"]) => waste::get(app, ask, workspace).await,
         ("GET", ["jobs", j, "log"]) => logs::get(app, ask, workspace, j).await,
         ("GET", ["jobs", j, "metrics"]) => run_metrics::get(app, ask, workspace, j).await,
         ("POST", ["jobs", j, "services", s, "link"]) => services::link(app, ask, workspace, j, s),

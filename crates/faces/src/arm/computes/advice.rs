@@ -17,8 +17,10 @@ pub(super) fn advice(state: &State, workspace: &Workspace, cluster: &Cluster) ->
     }
     if cluster.location != workspace.location {
         out.push(format!(
-            "The compute is in {} and its workspace in {}: its jobs read and write their data across, which takes longer and costs transfer.",
-            cluster.location, workspace.location
+            "The compute is in {} and its workspace in {}: its jobs read and write their data across; {}.",
+            cluster.location,
+            workspace.location,
+            state.settings.apart(&cluster.location, &workspace.location)
         ));
     }
     if cluster.shape.tier == Tier::LowPriority {

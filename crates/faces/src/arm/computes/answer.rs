@@ -111,6 +111,7 @@ fn errors(cluster: &Cluster, nodes: &[&Node]) -> Vec<Value> {
                 Cut::Maximum { .. } | Cut::Allowance { .. } => return None,
                 Cut::ProviderNodes { .. } | Cut::ProviderAtOnce { .. } => "ProviderNodeLimitReached",
                 Cut::ProviderCapacity { .. } => "ProviderCapacityReached",
+                Cut::Location { .. } => "LocationCapacityReached",
                 Cut::BootBackoff { .. } => "NodesFailedToStart",
                 Cut::Quota { .. } => "ClusterCoreQuotaReached",
                 Cut::Lock { .. } => "ScopeLocked",

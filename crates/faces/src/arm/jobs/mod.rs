@@ -1,6 +1,7 @@
 //! Jobs: parse → problems → command → answer.
 
 mod answer_of;
+mod apart;
 mod compare;
 mod container;
 mod data;

@@ -122,6 +122,7 @@ pub(super) fn read(
     document.container.required |= shelf.containers_only(&cluster)?;
     problems.extend(container::check(&document.container, &document.environment, shelf.environments()));
     document.sources = sources::read(shelf, workspace, &body["properties"])?;
+    notes.extend(shelf.apart(&cluster, &document)?);
     document.preamble = notes;
     Ok(AskedJob { cluster, serverless, priority, need, nodes, timeout_ms, retry, document, problems })
 }

@@ -39,6 +39,11 @@ pub(super) trait Shelf {
 
     /// Whether jobs of this cluster run in containers or not at all.
     fn containers_only(&self, cluster: &str) -> Result<bool, Refusal>;
+
+    /// What is to be said of data that is in another location than the cluster.
+    fn apart(&self, _cluster: &str, _document: &JobDocument) -> Result<Vec<String>, Refusal> {
+        Ok(Vec::new())
+    }
 }
 
 /// A cluster with this tag and the value `container` runs its jobs in containers or not at all.
@@ -113,6 +118,10 @@ impl Shelf for LedgerShelf<'_> {
             Ok(document.tags.get(ISOLATION_TAG).is_some_and(|isolation| isolation == "container"))
         })?;
         Ok(tagged || self.app.environments.container_only)
+    }
+
+    fn apart(&self, cluster: &str, document: &JobDocument) -> Result<Vec<String>, Refusal> {
+        self.notes_of(cluster, document)
     }
 }
 

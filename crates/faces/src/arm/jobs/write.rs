@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use super::references::LedgerShelf;
 use super::serverless::Serverless;
-use super::{Prepared, answer, compare, find, instance, presence, read, serverless, sources};
+use super::{Prepared, answer, apart, compare, find, instance, presence, read, serverless, sources};
 use crate::app::{self, App, unreadable};
 use crate::ask::Ask;
 use crate::fields::{Fields, check_tags};
@@ -42,7 +42,8 @@ pub(crate) async fn put(
     match submitted {
         Ok(row) => {
             let mut shown = answer(app, &ask.base, workspace, &row)?;
-            let warnings = never_paid_for(app, workspace, name);
+            let mut warnings = never_paid_for(app, workspace, name);
+            warnings.extend(apart::warnings(app, workspace, name, &body)?);
             if !warnings.is_empty() {
                 shown["properties"]["properties"]["neapWarnings"] = warnings.join(" ").into();
             }

@@ -441,12 +441,25 @@ def test_a_link_that_leads_out_of_an_allowed_folder_is_not_followed(server, work
     assert "input x" in server.job(name)["error"]["message"]
 
 
-def test_what_is_missing_elsewhere_fails_as_input_data(run, server, blob_store, web):
-    for path in (f"azureml://datastores/{blob_store}/paths/none/x.csv", f"{web.url}/none.csv"):
-        name, _ = run("true", wanted="Failed", inputs={"wanted": Input(type="uri_file", path=path)})
-        job = server.job(name)
-        assert "input wanted" in job["error"]["message"], job["error"]
-        assert job["properties"]["neap.failureClass"] == "input data", job["properties"]
+def test_what_is_missing_elsewhere_is_refused_before_there_is_a_node(server, work_cluster, blob_store, web):
+    for uri in (f"azureml://datastores/{blob_store}/paths/none/x.csv", f"{web.url}/none.csv"):
+        told = refusal(server, work_cluster, inputs={"wanted": {"jobInputType": "uri_file", "uri": uri}})
+        assert "The input 'wanted' cannot be read: there is nothing at" in told[0], told
+
+
+def test_what_goes_missing_later_fails_as_input_data(server, web, places):
+    name = unique("gone")
+    server.make_cluster(name, 0, 0)
+    soon = places / "web" / "soon.csv"
+    soon.write_text("x")
+    job = server.submit(name, "true", inputs={"wanted": {"jobInputType": "uri_file", "uri": f"{web.url}/soon.csv"}})
+    soon.unlink()
+    server.make_cluster(name, 0, 1)
+    server.wait_job(job, "Failed")
+    told = server.job(job)
+    assert "input wanted" in told["error"]["message"], told["error"]
+    assert told["properties"]["neap.failureClass"] == "input data", told["properties"]
+    server.drop_cluster(name)
 
 
 # --- size -----------------------------------------------------------------------------------------------------------

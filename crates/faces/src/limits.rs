@@ -77,6 +77,9 @@ pub(crate) const PLAN_STEPS_MAX: usize = 1_000_000;
 pub(crate) const PLAN_US_MAX: u64 = 4_000_000;
 pub(crate) const PLAN_JOBS_MAX: usize = 10_000;
 pub(crate) const PLAN_MOVED_TOLD: usize = 50;
+/// How long what lies elsewhere may take to answer when a job is submitted, and how many entries of a folder are looked at.
+pub(crate) const PREFLIGHT_MS: u64 = 3_000;
+pub(crate) const PREFLIGHT_ENTRIES_MAX: usize = 1_000;
 /// Changes that a comparison of two times lists; the rest are counted.
 pub const DIFF_ROWS_MAX: usize = 1_000;
 

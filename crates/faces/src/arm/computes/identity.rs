@@ -50,7 +50,7 @@ pub(super) fn read(value: &Value, problems: &mut Vec<Problem>) -> Option<Value> 
 }
 
 /// Adds the principals, which are always the same for the same cluster.
-pub(super) fn answer(installation: &Installation, cluster: ClusterId, kept: Option<&Value>) -> Value {
+pub(crate) fn answer(installation: &Installation, cluster: ClusterId, kept: Option<&Value>) -> Value {
     let Some(Value::Object(kept)) = kept else { return Value::Null };
     let mut out = kept.clone();
     let id = cluster.to_string();

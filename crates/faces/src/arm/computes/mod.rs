@@ -18,6 +18,7 @@ use super::errors;
 use crate::app::App;
 use crate::reply;
 
+pub(crate) use identity::answer as identity_of;
 pub(crate) use nodes::list_nodes;
 pub(crate) use preview::definition;
 pub(crate) use write::{command, delete, patch, put, put_body};

@@ -13,6 +13,7 @@ mod need;
 mod parallel;
 mod pipeline;
 mod ports;
+mod preflight;
 mod prepare;
 mod presence;
 mod read;

@@ -15,7 +15,9 @@ use serde_json::{Map, Value};
 
 use super::references::LedgerShelf;
 use super::serverless::Serverless;
-use super::{Prepared, answer, apart, compare, find, instance, presence, read, serverless, sources};
+use super::{
+    Prepared, answer, apart, compare, find, instance, preflight, presence, read, serverless, sources,
+};
 use crate::app::{self, App, unreadable};
 use crate::ask::Ask;
 use crate::fields::{Fields, check_tags};
@@ -106,9 +108,10 @@ pub(super) async fn prepare(
     name: &str,
     body: &Value,
 ) -> Result<Prepared, Refusal> {
-    let asked = read::read(name, body, workspace, &LedgerShelf { app, workspace })?;
+    let mut asked = read::read(name, body, workspace, &LedgerShelf { app, workspace })?;
     let mut problems = asked.problems;
     problems.extend(presence::missing(app, &asked.document).await?);
+    problems.extend(preflight::check(app, workspace, &asked.cluster, &mut asked.document).await?);
     let (meta, _) = read_meta(body, JobMeta::default(), &mut problems);
     if asked.cluster.is_empty() {
         // There is no cluster to hold the job against; the rest of what is wrong is said now.

@@ -25,6 +25,7 @@ fn running() -> Job {
         family: None,
         tags: vec![],
         timeout_ms: Some(7_000),
+        like: None,
         retry: None,
         attempts_made: 1,
         attempts_lost: 0,

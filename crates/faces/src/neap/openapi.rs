@@ -67,10 +67,21 @@ pub(crate) fn document(ask: &Ask) -> Value {
         );
     }
     for (path, parts, what) in [
-        ("jobs/{job}/plan", ["job", "?duration_s", "?boot_s"].as_slice(), "When a job with this body would start and end, what it would cost and whom it would delay; nothing is changed."),
-        ("computes/{compute}/plan", ["compute"].as_slice(), "What this definition of a cluster would mean for those who wait; nothing is changed."),
+        (
+            "jobs/{job}/plan",
+            ["job", "?duration_s", "?boot_s"].as_slice(),
+            "When a job with this body would start and end, what it would cost and whom it would delay; nothing is changed.",
+        ),
+        (
+            "computes/{compute}/plan",
+            ["compute"].as_slice(),
+            "What this definition of a cluster would mean for those who wait; nothing is changed.",
+        ),
     ] {
-        paths.insert(format!("{WORKSPACE}/{path}"), json!({"post": operation(what, parts, &json!({"type": "object"}))}));
+        paths.insert(
+            format!("{WORKSPACE}/{path}"),
+            json!({"post": operation(what, parts, &json!({"type": "object"}))}),
+        );
     }
     let kept = json!({"type": "array", "items": {"type": "object", "properties": {"rank": number, "attempt": number, "saved": text,
         "changed": {"type": ["string", "null"]}, "ended": {"type": ["string", "null"]}, "files": number, "bytes": number,

@@ -178,10 +178,17 @@ fn bytes_on_disk(path: &Path, left: &mut usize) -> u64 {
 }
 
 /// A managed identity that is named must be one of the cluster's.
-fn identity(app: &App, workspace: &Workspace, cluster: &str, asked: &Value) -> Result<Option<Problem>, Refusal> {
+fn identity(
+    app: &App,
+    workspace: &Workspace,
+    cluster: &str,
+    asked: &Value,
+) -> Result<Option<Problem>, Refusal> {
     let kind = ["identityType", "type"].iter().find_map(|key| asked[*key].as_str()).unwrap_or_default();
-    let named = ["resourceId", "clientId", "objectId", "msiResourceId"].iter().find_map(|key| asked[*key].as_str());
-    let Some(named) = named.filter(|named| kind.to_lowercase().starts_with("managed") && !named.is_empty()) else {
+    let named =
+        ["resourceId", "clientId", "objectId", "msiResourceId"].iter().find_map(|key| asked[*key].as_str());
+    let Some(named) = named.filter(|named| kind.to_lowercase().starts_with("managed") && !named.is_empty())
+    else {
         return Ok(None);
     };
     let state = app.state();

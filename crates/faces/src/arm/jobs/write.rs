@@ -15,9 +15,7 @@ use serde_json::{Map, Value};
 
 use super::references::LedgerShelf;
 use super::serverless::Serverless;
-use super::{
-    Prepared, answer, compare, find, instance, preflight, presence, read, serverless, sources,
-};
+use super::{Prepared, answer, compare, find, instance, preflight, presence, read, serverless, sources};
 use crate::app::{self, App, unreadable};
 use crate::ask::Ask;
 use crate::fields::{Fields, check_tags};

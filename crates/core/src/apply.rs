@@ -158,7 +158,10 @@ pub fn apply(state: &mut State, at: Millis, event: &Event) {
             nodes::gone(state, e.id);
         }
 
-        Event::JobSubmitted(e) => jobs::submitted(state, at, e),
+        Event::JobSubmitted(e) => {
+            history::job_submitted(state, at, e);
+            jobs::submitted(state, at, e);
+        }
         Event::JobPlaced(e) => jobs::placed(state, at, e),
         Event::AttemptStarted(e) => jobs::with_attempt(state, e.id, e.attempt, |attempt| {
             attempt.phase = Phase::Running;

@@ -6,13 +6,15 @@
 
 use std::sync::Arc;
 
-use imbl::{OrdMap, OrdSet};
+use imbl::{OrdMap, OrdSet, Vector};
 use serde::{Deserialize, Serialize};
 
-use crate::event::{JobEnded, NodeGone, NodeReady};
+use crate::event::{JobEnded, JobSubmitted, NodeGone, NodeReady};
 use crate::ids::ClusterId;
 use crate::job::{Job, Need, Phase, Status};
-use crate::limits::{HISTORY_CLASSES_MAX, HISTORY_SAMPLES_ENOUGH, HISTORY_SAMPLES_KEPT};
+use crate::limits::{
+    HISTORY_ARRIVALS_KEPT, HISTORY_CLASSES_MAX, HISTORY_SAMPLES_ENOUGH, HISTORY_SAMPLES_KEPT,
+};
 use crate::node::NodeState;
 use crate::state::State;
 use crate::units::Millis;
@@ -118,10 +120,24 @@ pub struct History {
     runs: OrdMap<Class, Arc<Sample>>,
     /// The same by when something was last added: the oldest are forgotten first.
     order: OrdSet<(Millis, Class)>,
+    /// Who came to a cluster, the newest last.
+    arrivals: OrdMap<ClusterId, Vector<Arrival>>,
     /// From the wish for a node to its being ready.
     boots: OrdMap<ClusterId, Arc<Sample>>,
     /// From the order to go to its absence.
     leaves: OrdMap<ClusterId, Arc<Sample>>,
+}
+
+/// A job that came: as much as another like it would ask for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrival {
+    pub at: Millis,
+    pub owner: Arc<str>,
+    pub priority: u8,
+    pub need: Need,
+    pub nodes: u32,
+    pub timeout_ms: Option<u64>,
+    pub like: Option<Like>,
 }
 
 /// What is known of how long a job takes.
@@ -153,8 +169,9 @@ impl History {
         nearest(&self.leaves, cluster)
     }
 
-    pub fn class_count(&self) -> usize {
-        self.runs.len()
+    /// Who came to clusters, the oldest first.
+    pub fn arrivals(&self) -> impl Iterator<Item = (ClusterId, &Vector<Arrival>)> {
+        self.arrivals.iter().map(|(cluster, arrivals)| (*cluster, arrivals))
     }
 
     fn add(&mut self, class: Class, span_ms: u64, at: Millis) {
@@ -173,6 +190,26 @@ impl History {
 fn nearest(samples: &OrdMap<ClusterId, Arc<Sample>>, cluster: ClusterId) -> Option<&Sample> {
     let of_any = || samples.values().max_by_key(|sample| sample.at);
     samples.get(&cluster).or_else(of_any).map(|sample| &**sample)
+}
+
+/// Members of families are not counted: their families come.
+pub(crate) fn job_submitted(state: &mut State, at: Millis, e: &JobSubmitted) {
+    if e.family.is_some() {
+        return;
+    }
+    let arrivals = state.history.arrivals.entry(e.cluster).or_default();
+    if arrivals.len() >= HISTORY_ARRIVALS_KEPT {
+        arrivals.pop_front();
+    }
+    arrivals.push_back(Arrival {
+        at,
+        owner: e.owner.clone(),
+        priority: e.priority,
+        need: e.need,
+        nodes: e.nodes,
+        timeout_ms: e.timeout_ms,
+        like: e.like,
+    });
 }
 
 /// A job ends by itself: how long its attempt held its nodes is worth knowing. Of one that was canceled it is not.
@@ -206,6 +243,7 @@ pub(crate) fn node_gone(state: &mut State, at: Millis, e: &NodeGone) {
 pub(crate) fn cluster_deleted(state: &mut State, id: ClusterId) {
     let history = &mut state.history;
     history.boots.remove(&id);
+    history.arrivals.remove(&id);
     history.leaves.remove(&id);
     let its: Vec<(Class, Millis)> = history
         .runs

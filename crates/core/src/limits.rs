@@ -58,6 +58,11 @@ pub const BOOT_BOUND_MS: u64 = 150_000;
 pub const HISTORY_SAMPLES_KEPT: usize = 64;
 pub const HISTORY_SAMPLES_ENOUGH: usize = 5;
 pub const HISTORY_CLASSES_MAX: usize = 4_096;
+/// Submissions to a cluster that are kept, to go by for those that will come.
+pub const HISTORY_ARRIVALS_KEPT: usize = 512;
+/// Of two days at the same time, things happen up to so much sooner or later.
+pub const ARRIVALS_JITTER_MS: u64 = 30 * 60 * 1000;
+pub const ARRIVALS_PERIOD_MS: u64 = 24 * 3600 * 1000;
 /// How far ahead a forecast looks, in time, in steps of one course, and in moments of a timeline that are told.
 pub const FORECAST_HORIZON_MS: u64 = 30 * 24 * 3600 * 1000;
 pub const FORECAST_STEPS_MAX: usize = 200_000;

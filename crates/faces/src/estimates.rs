@@ -88,7 +88,8 @@ fn look(state: &State, now: Millis) -> Seen {
         places.extend(order.enumerate().map(|(at, job)| (job.id, at + 1)));
     }
     let assumed = Assumed::default();
-    let asked = Asked { assumed: &assumed, coming: &[], wanted: Wanted::Starts, watched: None };
+    let asked =
+        Asked { assumed: &assumed, coming: &[], wanted: Wanted::Starts, watched: None, others_come: true };
     let effort = Effort { steps_max: limits::ESTIMATES_STEPS_MAX };
     let outlook = forecast::outlook(state, now, &asked, effort, &mut within(limits::ESTIMATES_US_MAX))
         .unwrap_or_default();

@@ -8,6 +8,7 @@
 //! Pure, and bounded by `limits.rs`: nothing here touches the state that it is asked about. [`world`] lives, [`times`] says
 //! how long things take, [`course`] is what became of it. `docs/plan.md` says in words what is foreseen and what is not.
 
+mod arrivals;
 pub mod course;
 pub mod times;
 pub mod world;
@@ -75,11 +76,17 @@ pub fn outlook(
         if outlook.courses.len() >= wanted {
             break;
         }
+        let arriving = match asked.wanted {
+            Wanted::Ends => Vec::new(),
+            _ if !asked.others_come => Vec::new(),
+            _ => arrivals::arrivals(state, now, number),
+        };
         let times = Drawn { state, assumed: asked.assumed, course: number };
         let question = Question {
             state,
             now,
             coming: asked.coming,
+            arriving: &arriving,
             wanted: asked.wanted,
             watched: asked.watched,
             steps_max: steps_each,
@@ -103,6 +110,8 @@ pub struct Asked<'a> {
     pub coming: &'a [(Millis, Command)],
     pub wanted: Wanted<'a>,
     pub watched: Option<ClusterId>,
+    /// Others come as they came before; else nobody does.
+    pub others_come: bool,
 }
 
 impl Outlook {
@@ -172,11 +181,13 @@ impl Outlook {
 
     /// Whose start moves from one outlook to the other, course by course, in milliseconds: later is more than nothing.
     /// Both must have been drawn from the same state.
-    pub fn moved(&self, without: &Self, except: &[JobId]) -> BTreeMap<JobId, Range<i64>> {
+    pub fn moved(&self, without: &Self, state: &State) -> BTreeMap<JobId, Range<i64>> {
         let courses = self.courses.iter().chain(&without.courses);
         let jobs: BTreeSet<JobId> = courses.flat_map(|course| course.jobs.keys().copied()).collect();
+        // Those who only may come are nobody.
+        let known = |job: &JobId| job.0 < state.next.job.0;
         let mut out = BTreeMap::new();
-        for job in jobs.into_iter().filter(|job| !except.contains(job)) {
+        for job in jobs.into_iter().filter(known) {
             let pairs = self.courses.iter().zip(&without.courses);
             let by = pairs.map(|(with, without)| {
                 let start = |course: &Course| course.jobs.get(&job).and_then(|span| span.start);

@@ -68,7 +68,7 @@ impl Times for Drawn<'_> {
             return Some((*given).max(elapsed_ms));
         }
         match (self.state.history.of_job(job), job.timeout_ms) {
-            (Some(known), _) => Some(self.draw(known.sample, elapsed_ms, job.id.0)),
+            (Some(known), _) => Some(self.draw(known.sample, elapsed_ms, key(&job.name))),
             (None, timeout_ms) => timeout_ms.map(|ms| ms.max(elapsed_ms)),
         }
     }
@@ -109,8 +109,14 @@ impl Drawn<'_> {
     }
 }
 
+/// A name as a number: ids depend on what else comes.
+fn key(name: &str) -> u64 {
+    let add = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, add)
+}
+
 /// Numbers that lie beside each other end up anywhere.
-const fn scattered(number: u64) -> u64 {
+pub(super) const fn scattered(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,7 +1,7 @@
 //! A copy of the state that lives on by itself: the real `decide` and the real planner, a clock that jumps from one
 //! happening to the next, and nodes and attempts that take the time they are said to take. Nothing fails.
 //!
-//! What nobody can know is left out: who else comes, what is canceled, evicted or lost, the later trials of a sweep, and
+//! What nobody can know is left out: what is canceled, evicted or lost, the later trials of a sweep, and
 //! the jobs of schedules.
 
 use std::cmp::Reverse;
@@ -13,6 +13,7 @@ use crate::command::{AttemptNews, Command, Report};
 use crate::decide::decide;
 use crate::draft::Draft;
 use crate::effects::{self, Effect};
+use crate::event::Event;
 use crate::ids::{AttemptId, ClusterId, JobId, NodeId};
 use crate::job::{AttemptFacts, Exit, JobState, Phase};
 use crate::limits::{FORECAST_HORIZON_MS, FORECAST_STEPS_MAX};
@@ -30,6 +31,8 @@ pub struct Question<'a> {
     pub now: Millis,
     /// What comes, in its order, as if somebody sent it then.
     pub coming: &'a [(Millis, Command)],
+    /// Who may come beside that, in its order. What is refused of it does not come.
+    pub arriving: &'a [(Millis, Command)],
     pub wanted: Wanted<'a>,
     /// The cluster whose nodes are counted.
     pub watched: Option<ClusterId>,
@@ -80,8 +83,11 @@ struct World<'a> {
     now: Millis,
     /// When the planner wants to look again.
     wake_at: Option<Millis>,
-    /// How many of `coming` have come.
+    /// How many of `coming` and `arriving` have come.
     come: usize,
+    arrived: usize,
+    /// How many of those who are here now have not begun.
+    unbegun: usize,
     due: BinaryHeap<Reverse<Due>>,
     /// Happenings so far: those of one moment come in the order in which they were caused.
     caused: u64,
@@ -135,6 +141,8 @@ impl<'a> World<'a> {
             // Whatever is due is looked at first.
             wake_at: Some(now),
             come: 0,
+            arrived: 0,
+            unbegun: question.state.clusters.values().map(|c| c.queue.len() + c.waiting.len()).sum(),
             due: BinaryHeap::new(),
             caused: 0,
             begun: BTreeSet::new(),
@@ -212,7 +220,8 @@ impl<'a> World<'a> {
     fn next_moment(&self) -> Option<Millis> {
         let coming = self.question.coming.get(self.come).map(|(at, _)| (*at).max(self.now));
         let news = self.due.peek().map(|Reverse(due)| due.at);
-        [coming, news, self.wake_at].into_iter().flatten().min().map(|at| at.max(self.now))
+        let arriving = self.question.arriving.get(self.arrived).map(|(at, _)| (*at).max(self.now));
+        [coming, arriving, news, self.wake_at].into_iter().flatten().min().map(|at| at.max(self.now))
     }
 
     /// One batch, as the writer takes it: news first, then what comes, then the plan.
@@ -240,8 +249,17 @@ impl<'a> World<'a> {
                 draft.emit(now, event);
             }
         }
+        while let Some((at, command)) = self.question.arriving.get(self.arrived)
+            && *at <= now
+        {
+            self.arrived += 1;
+            for event in decide(&draft.state, command.clone(), now).unwrap_or_default() {
+                draft.emit(now, event);
+            }
+        }
         self.wake_at = plan_into(&mut draft, &mut self.dirty, now);
         for event in &draft.events {
+            self.count(event);
             self.course.see(now, event);
         }
         for posting in draft.postings.iter().flatten() {
@@ -256,6 +274,19 @@ impl<'a> World<'a> {
             self.course.count(now, &self.state, cluster);
         }
         Ok(())
+    }
+
+    /// Of those who were here, one begins or will never begin.
+    fn count(&mut self, event: &Event) {
+        let id = match event {
+            Event::JobPlaced(e) => e.id,
+            Event::JobEnded(e) => e.id,
+            _ => return,
+        };
+        let here = id < self.question.state.next.job && self.question.state.jobs.contains_key(&id);
+        if here && !self.course.jobs.contains_key(&id) {
+            self.unbegun = self.unbegun.saturating_sub(1);
+        }
     }
 
     fn perform(&mut self, effect: &Effect) {
@@ -295,12 +326,8 @@ impl<'a> World<'a> {
         if self.come < self.question.coming.len() || self.course.steps == 0 {
             return false;
         }
-        let all_started = || {
-            let mut clusters = self.state.clusters.values();
-            clusters.all(|cluster| cluster.queue.is_empty() && cluster.waiting.is_empty())
-        };
         match self.question.wanted {
-            Wanted::Starts => all_started(),
+            Wanted::Starts => self.unbegun == 0,
             Wanted::StartOf(job) => self.course.jobs.get(&job).is_some_and(|span| span.start.is_some()),
             Wanted::Ends => {
                 let kept: usize =
@@ -311,7 +338,7 @@ impl<'a> World<'a> {
                 let done = |job: &JobId| {
                     !self.state.is_alive(*job) && !self.state.nodes.values().any(|node| self.pays(node, *job))
                 };
-                jobs.iter().all(done) && all_started()
+                self.unbegun == 0 && jobs.iter().all(done)
             }
         }
     }

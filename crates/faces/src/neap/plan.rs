@@ -96,7 +96,13 @@ fn of_job(
     let first = mine.first().and_then(|id| draft.state.jobs.get(id));
     let cluster = first.and_then(|job| draft.state.clusters.get(&job.cluster));
     let watched = cluster.map(|cluster| cluster.id);
-    let asked = Asked { assumed: &assumed, coming: &coming, wanted: Wanted::StartsAndEndsOf(&mine), watched };
+    let asked = Asked {
+        assumed: &assumed,
+        coming: &coming,
+        wanted: Wanted::StartsAndEndsOf(&mine),
+        watched,
+        others_come: true,
+    };
     let effort = Effort { steps_max: limits::PLAN_STEPS_MAX };
     let with = forecast::outlook(state, now, &asked, effort, &mut within(limits::PLAN_US_MAX))?;
     let asked = Asked { coming: &[], wanted: Wanted::Starts, ..asked };
@@ -110,7 +116,7 @@ fn of_job(
         ));
     }
     notes.extend(looked(&with, &without));
-    let (delayed, sooner) = moved(state, &with, &without, &mine);
+    let (delayed, sooner) = moved(state, &with, &without);
     Ok(json!({
         "job": name,
         "cluster": cluster.map(|cluster| cluster.name.clone()),
@@ -134,12 +140,13 @@ fn of_cluster(
     (cluster, name): (neap_core::ClusterId, &str),
 ) -> Result<Value, Refusal> {
     let assumed = Assumed::default();
-    let asked = Asked { assumed: &assumed, coming, wanted: Wanted::Ends, watched: Some(cluster) };
+    let asked =
+        Asked { assumed: &assumed, coming, wanted: Wanted::Ends, watched: Some(cluster), others_come: false };
     let effort = Effort { steps_max: limits::PLAN_STEPS_MAX };
     let with = forecast::outlook(state, now, &asked, effort, &mut within(limits::PLAN_US_MAX))?;
     let asked = Asked { coming: &[], ..asked };
     let without = forecast::outlook(state, now, &asked, effort, &mut within(limits::PLAN_US_MAX))?;
-    let (delayed, sooner) = moved(state, &with, &without, &[]);
+    let (delayed, sooner) = moved(state, &with, &without);
     let mut notes = Vec::new();
     if with.end_reason() == End::Still
         && let Some(cluster) = state.clusters.get(&cluster)
@@ -214,8 +221,8 @@ fn timeline(outlook: &Outlook, jobs: &[JobId]) -> Vec<Value> {
 }
 
 /// Whose start moves to later and to sooner, those by most first.
-fn moved(state: &State, with: &Outlook, without: &Outlook, mine: &[JobId]) -> (Value, Value) {
-    let moved = with.moved(without, mine);
+fn moved(state: &State, with: &Outlook, without: &Outlook) -> (Value, Value) {
+    let moved = with.moved(without, state);
     let by_p50 = |range: &Range<i64>| range.p50.unwrap_or(i64::MAX);
     let (mut later, mut sooner): (Vec<_>, Vec<_>) = moved
         .into_iter()

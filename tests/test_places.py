@@ -2,14 +2,14 @@
 
 import pytest
 
-from neapserver import unique
+from neapserver import unique, wait_until
 
 CONFIG = """
 locations:
   - {name: eastus, max_nodes: 1}
   - {name: westus, max_cores: 12, price_factor: 2, prices: {Standard_DS12_v2: {dedicated: 0.7}}, latency_ms: {eastus: 60}}
   - uksouth
-charges: {transfer_gb: 0.02, storage_gb_month: 0.018}
+charges: {transfer_gb: 0.02, storage_gb_month: 900, sample_seconds: 1}
 """
 
 
@@ -121,3 +121,38 @@ def test_a_wrong_location_stops_the_start_and_is_named(own_server):
     failed = server.up(check=False)
     for part in ("'a' is there twice", "price_factor of 'a'", "names 'b', which is no location here", "charges:"):
         assert failed.returncode != 0 and part in failed.stderr, failed.stderr
+
+
+def test_storage_and_transfer_stand_beside_what_nodes_cost(places):
+    server, far, near = places, unique("pl"), unique("pl")
+    create(server, far, location="westus")
+    create(server, near)
+    megabytes = "mkdir -p outputs && head -c 3000000 /dev/urandom > outputs/data"
+    there = server.submit(far, megabytes)
+    server.wait_job(there, "Completed")
+    server.cli("compute", "delete", "-n", far, "--yes")
+    here = server.submit(near, megabytes)
+    server.wait_job(here, "Completed")
+
+    (row,) = [r for r in server.json("cost", "--by", "job") if r["name"] == there and r["kind"] == "transfer"]
+    assert row["unit"] == "GB" and 0.003 <= row["quantity"] < 0.0031, row
+    assert row["micro_usd"] == int(row["quantity"] * 20_000), row
+    assert not [r for r in server.json("cost", "--by", "job") if r["name"] == here and r["kind"] == "transfer"], "nothing goes across"
+
+    def storage():
+        found = [r for r in server.json("cost", "--by", "cause") if r["kind"] == "storage"]
+        return found[0] if found and found[0]["micro_usd"] > 0 else None
+
+    row = wait_until(storage, "storage is on the bill", 30)
+    assert row["name"] == "storage" and row["unit"] == "GB-month"
+    assert row["usd"] == f"{row['micro_usd'] / 1e6:.6f}"
+    # What nodes cost is what it was: the sums by cause and by node are the same, to the micro-dollar.
+    at = server.get(f"{server.nws()}/cost?by=cause&to=2100-01-01T00:00:00Z")["to"]
+    sums = [server.get(f"{server.nws()}/cost?by={by}&to={at}")["total_micro_usd"] for by in ("cause", "node", "user", "cluster")]
+    assert len(set(sums)) == 1, sums
+    whole = server.get(f"{server.nws()}/cost?by=cause&to={at}")
+    assert whole["beside"]["total_micro_usd"] == sum(r["micro_usd"] for r in whole["beside"]["rows"])
+    told = server.cli("cost", "--by", "cause", "-o", "csv")
+    assert told.stdout.splitlines()[0] == "name,kind,usd,node_hours,quantity,unit" and "storage,storage," in told.stdout
+    assert "beside them (storage, transfer)" in told.stderr, told.stderr
+    server.cli("compute", "delete", "-n", near, "--yes")

@@ -10,7 +10,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
-use crate::blobs::Blobs;
+use crate::blobs::{Blobs, Moved};
 use crate::boot_log;
 use crate::checkpoint::{self, Keeping, Kept};
 use crate::config::NodeConfig;
@@ -159,11 +159,14 @@ pub(crate) async fn run(
         untouched: false,
         discarded: false,
         stopped: None,
+        pulled_ms: 0,
+        built_ms: 0,
     };
+    let moved = Rc::new(Moved::default());
     let (exit, end) = match Slot::take(&node) {
         Some(slot) => {
             running.slot = slot.number;
-            running.run(&mut orders).await
+            moved.clone().during(running.run(&mut orders)).await
         }
         None => {
             let full = format!("the node already runs {SLOTS_MAX} attempts");
@@ -174,6 +177,10 @@ pub(crate) async fn run(
         let _ = say.send(Happening::Session(Input::Gpus { gpus: node.gpus.states() }));
     }
     if !running.discarded && !matches!(orders.try_recv(), Ok(Order::Discard)) {
+        let facts = moved.facts();
+        if spec.count_bytes && !facts.is_empty() {
+            let _ = say.send(Happening::Session(Input::Measured { attempt, facts }));
+        }
         neap_crash::point("outputs-stored-before-report");
         let _ = say.send(Happening::Ended { attempt, exit, end });
         // The folder stays until log and reports are acknowledged.
@@ -228,6 +235,9 @@ pub(crate) struct Running<'n> {
     pub discarded: bool,
     /// It was told to stop, for this.
     stopped: Option<StopWhy>,
+    /// How long its image was pulled, and its environment built or waited for.
+    pub pulled_ms: u64,
+    pub built_ms: u64,
 }
 
 /// What a launch is for.
@@ -270,6 +280,12 @@ impl<'n> Running<'n> {
             }
         };
         provided.facts.extend(self.provenance(&layout, &provided, python.as_ref()));
+        for (key, ms) in [("neap.prepare.pull_ms", self.pulled_ms), ("neap.prepare.build_ms", self.built_ms)]
+        {
+            if ms > 0 {
+                provided.facts.insert(key.into(), ms.to_string());
+            }
+        }
         provided.facts.extend(gpus.facts(namespaces && self.spec.isolation == Isolation::Full));
         let prepared = prepared.map(|mut launch| {
             gpus.equip(&mut launch);

@@ -4,10 +4,13 @@
 //! appears under its name, and what is fetched is compared with the MD5 that the server has. A folder that is empty
 //! has a blob of no bytes whose name ends with a slash.
 
+use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +40,41 @@ const BLOB_VERSION: &str = "2021-12-02";
 const PATH_KEPT: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 const VALUE_KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+tokio::task_local! {
+    /// What is moved for the attempt whose task this is.
+    static MOVED: Rc<Moved>;
+}
+
+/// Bytes that went over the wire, tries and all.
+#[derive(Debug, Default)]
+pub(crate) struct Moved {
+    fetched: Cell<u64>,
+    stored: Cell<u64>,
+}
+
+impl Moved {
+    /// Counts what is moved meanwhile.
+    pub(crate) async fn during<F: Future>(self: Rc<Self>, doing: F) -> F::Output {
+        MOVED.scope(self, doing).await
+    }
+
+    /// As the log keeps it; nothing where nothing was moved.
+    pub(crate) fn facts(&self) -> BTreeMap<String, String> {
+        let parts =
+            [("neap.transfer.in_bytes", self.fetched.get()), ("neap.transfer.out_bytes", self.stored.get())];
+        let moved = parts.into_iter().filter(|(_, bytes)| *bytes > 0);
+        moved.map(|(key, bytes)| (key.to_owned(), bytes.to_string())).collect()
+    }
+}
+
+fn count(which: impl Fn(&Moved) -> &Cell<u64>, bytes: usize) {
+    // Outside of an attempt nobody counts.
+    let _ = MOVED.try_with(|moved| {
+        let cell = which(moved);
+        cell.set(cell.get() + bytes as u64);
+    });
+}
 
 #[derive(Clone, Debug)]
 pub(crate) struct Blobs {
@@ -120,6 +158,7 @@ impl Blobs {
             let mut sum = Md5::new();
             while let Some(piece) = body.next().await {
                 let piece = piece.map_err(transport)?;
+                count(|moved| &moved.fetched, piece.len());
                 if stated.is_some() {
                     sum.update(&piece);
                 }
@@ -214,6 +253,7 @@ impl Blobs {
                     request = request.header(format!("x-ms-meta-{word}"), "true");
                 }
             }
+            count(|moved| &moved.stored, bytes.len());
             checked(request.body(bytes.clone()).send().await.map_err(transport)?).await.map(|_| ())
         })
         .await
@@ -248,6 +288,7 @@ impl Blobs {
                 .header("content-md5", sum)
                 .header("content-length", length)
                 .body(reqwest::Body::wrap_stream(pieces));
+            count(|moved| &moved.stored, usize::try_from(length).unwrap_or(usize::MAX));
             checked(request.send().await.map_err(transport)?).await.map(|_| ())
         })
         .await

@@ -30,6 +30,7 @@ fn spec() -> Box<AttemptSpec> {
         tracking: None,
         services: Vec::new(),
         checkpoint: None,
+        count_bytes: false,
     })
 }
 

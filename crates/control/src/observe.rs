@@ -204,6 +204,7 @@ impl Observer {
             | Event::WorkspaceUpdated(_)
             | Event::WorkspaceDeleteRequested(_)
             | Event::WorkspaceDeleted(_)
+            | Event::StorageMeasured(_)
             | Event::AssetPut(_)
             | Event::AssetDeleted(_)
             | Event::ClusterCreated(_)

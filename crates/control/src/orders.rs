@@ -147,6 +147,7 @@ impl AttemptOrders {
             tracking,
             services,
             checkpoint: Some(checkpoint),
+            count_bytes: is_apart(state, job),
         })
     }
 
@@ -308,6 +309,13 @@ fn how_of(how: Delivery) -> How {
         Delivery::ReadWrite => How::ReadWrite,
         Delivery::Evaluated => How::Evaluated,
     }
+}
+
+/// Whether a job's cluster is in another location than its workspace's storage.
+fn is_apart(state: &State, job: &Job) -> bool {
+    let cluster = state.clusters.get(&job.cluster).map(|cluster| &cluster.location);
+    let workspace = state.workspaces.get(&job.workspace).map(|workspace| &workspace.location);
+    cluster != workspace
 }
 
 /// A share is a hard limit; a whole node gives all it truly has.

@@ -18,6 +18,7 @@ pub use nodes::node_timer;
 
 use std::sync::Arc;
 
+use crate::charge;
 use crate::cluster::{BootHealth, ClusterPhase};
 use crate::event::{self, Event};
 use crate::history;
@@ -32,6 +33,7 @@ pub fn apply(state: &mut State, at: Millis, event: &Event) {
     let last = state.now;
     state.now = state.now.max(at);
     let settled = money::settle(state, at, event);
+    charge::settle(state, at, event);
     for id in meter::ends_slice_of(state, event) {
         if let Some(node) = state.nodes.get_mut(&id).map(Arc::make_mut) {
             node.metered = node.metered.max(at);
@@ -78,8 +80,11 @@ pub fn apply(state: &mut State, at: Millis, event: &Event) {
                 governance::scope_gone(state, &LockScope::Workspace(e.id));
             }
         }
-        // The tables list assets and documents; nothing here decides on them.
-        Event::AssetPut(_) | Event::AssetDeleted(_) | Event::DocumentErased(_) => {}
+        // The tables list assets and documents; nothing here decides on them. What storage costs is settled above.
+        Event::StorageMeasured(_)
+        | Event::AssetPut(_)
+        | Event::AssetDeleted(_)
+        | Event::DocumentErased(_) => {}
 
         Event::ClusterCreated(e) => clusters::created(state, at, e),
         Event::ClusterUpdated(e) => clusters::updated(state, at, e),

@@ -41,6 +41,11 @@ pub enum Command {
     DeleteWorkspace {
         workspace: WorkspaceId,
     },
+    /// So much is in a workspace's storage.
+    MeasureStorage {
+        workspace: WorkspaceId,
+        bytes: u64,
+    },
     PutAsset {
         workspace: WorkspaceId,
         kind: Arc<str>,

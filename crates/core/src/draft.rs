@@ -64,6 +64,7 @@ impl Draft {
             Event::GroupPut(_)
             | Event::GroupDeleted(_)
             | Event::AssetPut(_)
+            | Event::StorageMeasured(_)
             | Event::AssetDeleted(_)
             | Event::DocumentErased(_)
             | Event::JobUpdated(_)

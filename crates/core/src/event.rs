@@ -102,6 +102,9 @@ events! {
     "workspace.delete_requested" v 1 WorkspaceDeleteRequested { id: WorkspaceId, }
     "workspace.deleted" v 1 WorkspaceDeleted { id: WorkspaceId, }
 
+    /// What a workspace's storage held when it was looked at; it counts until the next look.
+    "storage.measured" v 1 StorageMeasured { workspace: WorkspaceId, bytes: u64, }
+
     /// A code, environment, data, datastore… version. It decides nothing here; the tables list it.
     "asset.put" v 1 AssetPut {
         workspace: WorkspaceId,

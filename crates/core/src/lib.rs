@@ -11,6 +11,7 @@ pub mod allowance;
 pub mod apply;
 pub mod budget;
 pub mod catalogue;
+pub mod charge;
 pub mod cluster;
 pub mod command;
 pub mod decide;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::Label;
+use crate::charge::{self, Charge};
 use crate::event::{AttemptStarted, Event};
 use crate::ids::{AttemptId, ClusterId, JobId, NodeId};
 use crate::job::{Cause as Again, Job, Need, Phase, Status};
@@ -165,6 +166,8 @@ pub enum Posting {
         attempt: AttemptId,
         cause: Cause,
     },
+    /// Beside nodes.
+    Charge(Charge),
 }
 
 /// What an event closes, by the state before it.
@@ -194,6 +197,7 @@ pub fn postings(before: &State, at: Millis, event: &Event) -> Vec<Posting> {
     if let Some((job, number, cause)) = recast {
         out.push(Posting::Recast { attempt: AttemptId { job, number }, cause });
     }
+    out.extend(charge::charges(before, at, event).into_iter().map(Posting::Charge));
     out
 }
 
@@ -231,7 +235,7 @@ pub fn open(state: &State, now: Millis) -> Vec<Segment> {
     }
     let segment = |posting| match posting {
         Posting::Segment(segment) => Some(segment),
-        Posting::Recast { .. } => None,
+        Posting::Recast { .. } | Posting::Charge(_) => None,
     };
     out.into_iter().filter_map(segment).collect()
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::allowance::{Allowance, AllowanceKey};
 use crate::budget::Budget;
+use crate::charge::Kept;
 use crate::cluster::Cluster;
 use crate::family::{Family, Wait};
 use crate::history::History;
@@ -64,6 +65,8 @@ pub struct State {
     /// By what is locked, and the lower-case name.
     pub locks: OrdMap<(LockScope, Arc<str>), Arc<Lock>>,
     pub budgets: OrdMap<BudgetId, Arc<Budget>>,
+    /// What workspaces' storage holds, as it was last seen.
+    pub kept: OrdMap<WorkspaceId, Kept>,
     /// Everything with a deadline, in the order it comes due.
     pub timers: OrdSet<(Millis, Timer)>,
     /// Clusters whose target was cut by the provider's limits: dirty again when a node goes.

@@ -5,6 +5,7 @@ use neap_core::{ClusterId, DocHash, JobId, Millis, NodeId, WorkspaceId};
 use rusqlite::{Connection, Result, Row, params};
 
 use crate::chain::{from_sql, to_sql};
+use crate::charges;
 
 /// Ids are the event's number and the place among its postings: more of them than nodes a job can have.
 const PARTS_MAX: u64 = 1 << 17;
@@ -21,6 +22,7 @@ pub(crate) fn post(tables: &Connection, seq: u64, postings: &[Posting]) -> Resul
                     )?
                     .execute(params![to_sql(attempt.job.0), attempt.number, cause.word()])?;
             }
+            Posting::Charge(charge) => charges::insert(tables, seq * PARTS_MAX + part, charge)?,
         }
     }
     Ok(())
@@ -71,7 +73,7 @@ pub enum CostBy {
 }
 
 impl CostBy {
-    const fn column(self) -> &'static str {
+    pub(crate) const fn column(self) -> &'static str {
         match self {
             Self::Cluster => "cluster",
             Self::Job => "job",

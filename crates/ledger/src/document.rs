@@ -44,6 +44,7 @@ pub(crate) fn named_by(event: &Event) -> [Option<DocHash>; 2] {
         | Event::GroupDeleted(_)
         | Event::WorkspaceDeleteRequested(_)
         | Event::WorkspaceDeleted(_)
+        | Event::StorageMeasured(_)
         | Event::AssetDeleted(_)
         | Event::ClusterDeleteRequested(_)
         | Event::ClusterDeleted(_)

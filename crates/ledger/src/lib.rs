@@ -9,6 +9,7 @@
 //! makes, drops or reorders an event, and it has no clock.
 
 mod chain;
+mod charges;
 mod check;
 mod costs;
 mod database;
@@ -29,6 +30,7 @@ mod upcast;
 mod verify;
 
 pub use chain::{Envelope, GENESIS, Hash, Head};
+pub use charges::{ChargeKey, ChargeRow, with_open as with_open_charges};
 pub use costs::{CostBy, CostQuery, CostRow, add as add_cost, cut_cost};
 pub use document::Document;
 pub use error::Error;

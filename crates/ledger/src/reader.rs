@@ -8,6 +8,7 @@ use neap_core::{ClusterId, DocHash, Event, JobId, Millis, NodeId, State, Workspa
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use crate::chain::{Envelope, from_sql, read_events, to_sql};
+use crate::charges::{self, ChargeRow};
 use crate::costs::{self, CostQuery, CostRow};
 use crate::database;
 use crate::error::Error;
@@ -320,6 +321,13 @@ impl Reader {
     pub fn costs(&self, query: &CostQuery) -> Result<Vec<CostRow>, Error> {
         self.with(|connection, path| {
             costs::sums(connection, query).map_err(Error::storage("reading the costs", path))
+        })
+    }
+
+    /// The same of what is paid for beside nodes.
+    pub fn charges(&self, query: &CostQuery) -> Result<Vec<ChargeRow>, Error> {
+        self.with(|connection, path| {
+            charges::sums(connection, query).map_err(Error::storage("reading the charges", path))
         })
     }
 

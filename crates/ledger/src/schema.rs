@@ -20,10 +20,13 @@ pub(crate) const STEPS: &[Step] = &[
     // What it adds is of jobs that no earlier release could submit: there is nothing to project anew.
     Step { sql: include_str!("schema_2.sql"), rebuild_tables: false },
     Step { sql: include_str!("schema_3.sql"), rebuild_tables: true },
+    // What it holds is of events that no earlier release wrote.
+    Step { sql: include_str!("schema_4.sql"), rebuild_tables: false },
 ];
 
 /// The query tables, each with the column that orders it: made from the log alone, and so makeable again.
-pub(crate) const QUERY_TABLES: &[&str] = &["jobs", "nodes", "clusters", "assets", "costs", "revisions"];
+pub(crate) const QUERY_TABLES: &[&str] =
+    &["jobs", "nodes", "clusters", "assets", "costs", "charges", "revisions"];
 
 pub(crate) fn migrate(connection: &mut Connection, path: &Path, steps: &[Step]) -> Result<(), Error> {
     let known = u32::try_from(steps.len()).unwrap_or(u32::MAX);
@@ -77,6 +80,7 @@ mod tests {
         Step { sql: include_str!("schema_1.sql"), rebuild_tables: false },
         Step { sql: include_str!("schema_2.sql"), rebuild_tables: false },
         Step { sql: include_str!("schema_3.sql"), rebuild_tables: true },
+        Step { sql: include_str!("schema_4.sql"), rebuild_tables: false },
         Step { sql: "ALTER TABLE clusters ADD COLUMN colour TEXT", rebuild_tables: true },
     ];
 
@@ -92,7 +96,7 @@ mod tests {
             .unwrap();
         migrate(&mut connection, path, NEXT).unwrap();
         migrate(&mut connection, path, NEXT).unwrap();
-        assert_eq!(version(&connection, path).unwrap(), 4);
+        assert_eq!(version(&connection, path).unwrap(), 5);
         let rows: i64 =
             connection.query_row("SELECT count(colour) + count(*) FROM clusters", [], |r| r.get(0)).unwrap();
         assert_eq!(rows, 0, "a row that no event made does not outlive a rebuild");
@@ -104,6 +108,6 @@ mod tests {
         let mut connection = Connection::open_in_memory().unwrap();
         migrate(&mut connection, path, NEXT).unwrap();
         let refused = migrate(&mut connection, path, STEPS);
-        assert!(matches!(refused, Err(Error::NewerSchema { found: 4, known: 3, .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::NewerSchema { found: 5, known: 4, .. })), "{refused:?}");
     }
 }

@@ -293,6 +293,9 @@ pub struct AttemptSpec {
     /// Where its checkpoint folder is kept between attempts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<CheckpointSpec>,
+    /// Its data is elsewhere, and what is moved for it is to be counted and told.
+    #[serde(default)]
+    pub count_bytes: bool,
 }
 
 /// What is kept of an attempt for the next one.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use neap_control::{Handle, clock};
-use neap_core::{State, WorkspaceId};
+use neap_core::{Command, State, WorkspaceId};
 use neap_identity::Authority;
 use neap_storage::Store;
 use neap_tracking::Tracking;
@@ -58,6 +58,37 @@ pub async fn clear_deleted_workspaces(handle: Handle, store: Arc<Store>, trackin
                 return;
             }
         }
+    }
+}
+
+/// Looks now and then at how much each workspace keeps, and has it on record where that has changed. Looking takes at most a
+/// twentieth of the time, however much there is to look at.
+pub async fn measure_storage(handle: Handle, store: Arc<Store>, every: Duration) {
+    loop {
+        let watch = clock::Stopwatch::start();
+        let workspaces: Vec<WorkspaceId> = handle.state().workspaces.keys().copied().collect();
+        for workspace in workspaces {
+            let looked_at = store.clone();
+            let account = format!("neapst{workspace}");
+            let measured = tokio::task::spawn_blocking(move || looked_at.account_bytes(&account)).await;
+            let bytes = match measured {
+                Ok(Ok(bytes)) => bytes,
+                Ok(Err(error)) => {
+                    tracing::warn!(%workspace, %error, "a workspace's storage could not be measured");
+                    continue;
+                }
+                Err(error) => {
+                    tracing::warn!(%workspace, %error, "measuring a workspace's storage was interrupted");
+                    continue;
+                }
+            };
+            let command = Command::MeasureStorage { workspace, bytes };
+            if let Err(error) = handle.submit("neap", command, Vec::new()).await {
+                tracing::warn!(%workspace, %error, "what a workspace keeps is not on record");
+            }
+        }
+        let took = Duration::from_micros(watch.elapsed_us());
+        tokio::time::sleep(every.max(took * 19)).await;
     }
 }
 

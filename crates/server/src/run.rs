@@ -240,6 +240,9 @@ impl Server<'_> {
         tokio::spawn(neap_faces::checkpoints::tidy(app.clone()));
         tokio::spawn(neap_faces::conduct::run(app));
         tokio::spawn(housekeeping::renew_certificate(keys.authority));
+        if let Some(every) = self.config.charges.sampling() {
+            tokio::spawn(housekeeping::measure_storage(control.handle.clone(), blobs.clone(), every));
+        }
         tokio::spawn(housekeeping::clear_deleted_workspaces(control.handle.clone(), blobs, tracking));
         let exporter = self.watch(&control.handle, &bundle, &url)?;
         let file = ServerFile {

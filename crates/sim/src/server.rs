@@ -550,5 +550,6 @@ fn spec(name: &str, timeout_ms: Option<u64>, ranks: Option<Ranks>) -> AttemptSpe
         tracking: None,
         services: Vec::new(),
         checkpoint: None,
+        count_bytes: false,
     }
 }

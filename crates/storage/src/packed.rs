@@ -186,6 +186,27 @@ impl Packed {
         }
     }
 
+    /// The bytes of an account's packed blobs, together. In pages, so that nobody waits long for a turn.
+    pub fn account_bytes(&self, account: &str) -> Result<u64> {
+        let (mut bytes, mut container) = (0, String::new());
+        while let Some((_, next)) =
+            self.container_after(account, &container)?.filter(|(found, _)| found == account)
+        {
+            let mut from = String::new();
+            loop {
+                let page = self.page(account, &next, &from)?;
+                bytes += page.iter().map(|(_, properties)| properties.length).sum::<u64>();
+                match page.last() {
+                    // The least name after it.
+                    Some((last, _)) => from = format!("{last}\0"),
+                    None => break,
+                }
+            }
+            container = next;
+        }
+        Ok(bytes)
+    }
+
     pub fn remove_account(&self, account: &str) -> Result<()> {
         let mut container = String::new();
         while let Some((_, next)) =

@@ -147,6 +147,31 @@ impl Store {
         self.remove_tree(&path, || self.packed.remove_container(account, container))
     }
 
+    /// How much an account's blobs take, all together: looks at every file, so it takes long where there are many.
+    pub fn account_bytes(&self, account: &str) -> Result<u64> {
+        check_account(account)?;
+        let mut bytes = self.packed.account_bytes(account)?;
+        let mut folders = vec![self.root.join(account)];
+        while let Some(folder) = folders.pop() {
+            let entries = match fs::read_dir(&folder) {
+                Ok(entries) => entries,
+                Err(e) if e.kind() == ErrorKind::NotFound => continue,
+                Err(e) => return Err(Error::io("list", &folder)(e)),
+            };
+            for entry in entries {
+                let entry = entry.map_err(Error::io("list", &folder))?;
+                // What went meanwhile takes nothing; links are not followed.
+                let Ok(found) = entry.metadata() else { continue };
+                if found.is_dir() {
+                    folders.push(entry.path());
+                } else {
+                    bytes += found.len();
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
     /// Removes an account, its containers and their blobs. Removing what is not there is no error.
     pub fn delete_account(&self, account: &str) -> Result<()> {
         check_account(account)?;

@@ -172,6 +172,7 @@ impl World {
             tracking: None,
             services: Vec::new(),
             checkpoint: None,
+            count_bytes: false,
         }
     }
 

@@ -13,10 +13,11 @@ use std::process::ExitCode;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Causes: boot, staging (environment, code and inputs), run, failed, canceled, lost (attempts that did not \
-                  count), idle, lock (idle nodes that a lock keeps), leaving, failed-boot.\n\nExamples:\n  \
+    after_help = "Causes: boot, staging (code and inputs), image-pull, environment-build, run, failed, canceled, lost (attempts that did not \
+                  count), idle, lock (idle nodes that a lock keeps), eviction, leaving, failed-boot. Storage and transfer between locations stand beside \
+                  them, with their own kind.\n\nExamples:\n  \
                   neap cost --by user -o table\n  neap cost --by cause --from 7d\n  neap cost --by tag:team --from 2026-11-01 --to 2026-12-01\n  \
-                  neap cost --by job --csv > november.csv"
+                  neap cost --by job -o csv > november.csv"
 )]
 pub struct CostArgs {
     /// What to sum by: cluster, job, user, cause, node or tag:NAME
@@ -30,12 +31,19 @@ pub struct CostArgs {
     to: Option<String>,
     #[command(flatten)]
     at: AtArgs,
-    /// Write comma-separated values
+    /// Write comma-separated values, as -o csv does
     #[arg(long)]
     csv: bool,
 }
 
-const COLUMNS: &[Column] = &[("Name", "name"), ("USD", "usd"), ("NodeHours", "node_hours")];
+const COLUMNS: &[Column] = &[
+    ("Name", "name"),
+    ("Kind", "kind"),
+    ("USD", "usd"),
+    ("NodeHours", "node_hours"),
+    ("Quantity", "quantity"),
+    ("Unit", "unit"),
+];
 
 pub fn run(args: &CostArgs, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
     let mut path = format!("cost?by={}", crate::client::segment(&args.by));
@@ -47,48 +55,54 @@ pub fn run(args: &CostArgs, global: &Global, terminal: &Terminal) -> Outcome<Exi
     }
     let session = Session::open(global, terminal)?;
     block_on(async {
-        let mut answer = session.client.get(&args.at.on(&session.own_path(&path))?).await?;
-        let total = answer["total_usd"].as_str().unwrap_or_default().to_owned();
-        for row in answer["rows"].as_array_mut().into_iter().flatten() {
-            let hours = row["node_ms"].as_u64().unwrap_or(0) as f64 / 3_600_000.0;
-            row["node_hours"] = format!("{hours:.4}").into();
-            if row["name"].is_null() {
-                row["name"] = nobody(&args.by).into();
-            }
-        }
-        let rows = answer["rows"].take();
+        let answer = session.client.get(&args.at.on(&session.own_path(&path))?).await?;
+        let rows = rows(&answer, &args.by);
         if args.csv {
-            output::emit(&csv(&rows))?;
+            output::emit(&output::csv(&rows, COLUMNS))?;
         } else {
             session.print(&rows, COLUMNS)?;
         }
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let beside = &answer["beside"];
+        let more = if beside["rows"].as_array().is_some_and(|rows| !rows.is_empty()) {
+            format!(" for nodes, and {} USD beside them (storage, transfer)", text(&beside["total_usd"]))
+        } else {
+            String::new()
+        };
         session.terminal.note(&format!(
-            "{total} USD from {} to {}",
-            answer["from"].as_str().unwrap_or_default(),
-            answer["to"].as_str().unwrap_or_default()
+            "{} USD{more} from {} to {}",
+            text(&answer["total_usd"]),
+            text(&answer["from"]),
+            text(&answer["to"])
         ));
         Ok(ExitCode::SUCCESS)
     })
 }
 
+/// What nodes cost, and after that what is beside them.
+fn rows(answer: &Value, by: &str) -> Value {
+    let of = |value: &Value| value["rows"].as_array().cloned().unwrap_or_default();
+    let nodes = of(answer).into_iter().map(|mut row| {
+        let hours = row["node_ms"].as_u64().unwrap_or(0) as f64 / 3_600_000.0;
+        row["node_hours"] = format!("{hours:.4}").into();
+        row["kind"] = "nodes".into();
+        if row["name"].is_null() {
+            row["name"] = nobody(by).into();
+        }
+        row
+    });
+    let beside = of(&answer["beside"]).into_iter().map(|mut row| {
+        if row["name"].is_null() {
+            row["name"] = "(workspace)".into();
+        }
+        row
+    });
+    nodes.chain(beside).collect()
+}
+
 /// Time that no job has to answer for, or no tag.
 fn nobody(by: &str) -> &'static str {
     if by.starts_with("tag:") { "(untagged)" } else { "(cluster minimum)" }
-}
-
-fn csv(rows: &Value) -> String {
-    let mut out = String::from("name,usd,node_hours\n");
-    for row in rows.as_array().into_iter().flatten() {
-        let text = |key: &str| row[key].as_str().unwrap_or_default();
-        let name = text("name");
-        let quoted = if name.contains([',', '"', '\n']) {
-            format!("\"{}\"", name.replace('"', "\"\""))
-        } else {
-            name.to_owned()
-        };
-        out.push_str(&format!("{quoted},{},{}\n", text("usd"), text("node_hours")));
-    }
-    out
 }
 
 #[cfg(test)]
@@ -97,8 +111,12 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn names_with_commas_are_quoted() {
-        let rows = json!([{"name": "a,\"b\"", "usd": "0.000001", "node_hours": "0.5000"}]);
-        assert_eq!(csv(&rows), "name,usd,node_hours\n\"a,\"\"b\"\"\",0.000001,0.5000\n");
+    fn what_is_beside_nodes_comes_after_them() {
+        let answer = json!({"rows": [{"name": "a,b", "usd": "0.000001", "node_ms": 1_800_000}, {"name": null, "usd": "0.000000"}],
+            "beside": {"rows": [{"kind": "storage", "name": null, "usd": "0.020000", "quantity": 1.0, "unit": "GB-month"}]}});
+        assert_eq!(
+            output::csv(&rows(&answer, "user"), COLUMNS),
+            "name,kind,usd,node_hours,quantity,unit\n\"a,b\",nodes,0.000001,0.5000,,\n(cluster minimum),nodes,0.000000,0.0000,,\n(workspace),storage,0.020000,,1.0,GB-month\n"
+        );
     }
 }

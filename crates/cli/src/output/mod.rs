@@ -16,6 +16,11 @@ use std::io::{ErrorKind, IsTerminal, Write};
 /// Text is folded in YAML only beyond any line that people write.
 const LINE_CHARS_MAX: usize = 1 << 20;
 
+/// The rows as comma-separated values, whatever format is chosen.
+pub fn csv(rows: &Value, columns: &[Column]) -> String {
+    csv::render(rows, columns)
+}
+
 /// A column of a table: its heading, and the dotted path of its value.
 pub type Column = (&'static str, &'static str);
 

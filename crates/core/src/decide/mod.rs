@@ -38,6 +38,7 @@ pub fn decide(state: &State, command: Command, now: Millis) -> Result<Vec<Event>
         Command::DeleteGroup { subscription, name } => places::delete_group(state, subscription, name),
         Command::PutWorkspace(put) => places::put_workspace(state, put),
         Command::DeleteWorkspace { workspace } => places::delete_workspace(state, workspace),
+        Command::MeasureStorage { workspace, bytes } => Ok(places::measure_storage(state, workspace, bytes)),
         Command::PutAsset { workspace, kind, name, version, document, content } => {
             places::open_workspace(state, workspace)?;
             Ok(vec![AssetPut { workspace, kind, name, version, document, content }.into()])

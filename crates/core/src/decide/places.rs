@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::event::{
-    Event, GroupDeleted, GroupPut, WorkspaceCreated, WorkspaceDeleteRequested, WorkspaceUpdated,
+    Event, GroupDeleted, GroupPut, StorageMeasured, WorkspaceCreated, WorkspaceDeleteRequested,
+    WorkspaceUpdated,
 };
 use crate::ids::{DocHash, WorkspaceId};
 use crate::lock::{self, Act, LockScope};
@@ -115,6 +116,15 @@ pub fn put_workspace(state: &State, put: PutWorkspace) -> Result<Vec<Event>, Ref
         }
         .into(),
     ])
+}
+
+/// Nothing is on record where nothing has changed.
+pub fn measure_storage(state: &State, workspace: WorkspaceId, bytes: u64) -> Vec<Event> {
+    let same = state.kept.get(&workspace).is_some_and(|kept| kept.bytes == bytes);
+    if same || !state.workspaces.contains_key(&workspace) {
+        return Vec::new();
+    }
+    vec![StorageMeasured { workspace, bytes }.into()]
 }
 
 pub fn delete_workspace(state: &State, id: WorkspaceId) -> Result<Vec<Event>, Refusal> {

@@ -263,6 +263,7 @@ impl Recorder {
             match posting {
                 Posting::Segment(segment) => self.pay(before, &segment),
                 Posting::Recast { attempt, cause } => self.recast(attempt, cause),
+                Posting::Charge(_) => {}
             }
         }
     }

@@ -1,23 +1,30 @@
 //! What nodes cost, by whom and for what: every slice of a node's time, and that they sum to its bill.
 
-use neap_core::command::{PutCluster, PutLock};
-use neap_core::job::{Exit, Need};
+use neap_core::charge::{self, Charge, ChargeKind};
+use neap_core::command::{AttemptNews, PutCluster, PutLock};
+use neap_core::job::{AttemptFacts, Exit, Need};
+use neap_core::location::Charges;
 use neap_core::lock::{LockLevel, LockScope};
 use neap_core::meter::{self, Cause, Posting};
-use neap_core::{Command, Draft, Event, JobId, Millis, NodeId};
+use neap_core::{Command, Draft, Event, JobId, MicroUsd, Millis, NodeId, usage};
 
-use crate::world::{CPU, QUARTER, World, cancel, cluster, job, share};
+use crate::world::{CPU, QUARTER, WORKSPACE, World, cancel, cluster, job, settings, share};
 
 /// A world that keeps its books: (cause, payer, micro-dollars) of everything posted, in order.
 struct Books {
     world: World,
     posted: Vec<(Cause, Option<u64>, u64)>,
     recast: Vec<(u64, u32, Cause)>,
+    beside: Vec<Charge>,
 }
 
 impl Books {
     fn new(min: i64, max: i64) -> Self {
-        let mut books = Self { world: World::new(), posted: Vec::new(), recast: Vec::new() };
+        Self::in_world(World::new(), min, max)
+    }
+
+    fn in_world(world: World, min: i64, max: i64) -> Self {
+        let mut books = Self { world, posted: Vec::new(), recast: Vec::new(), beside: Vec::new() };
         let put = PutCluster { min: Some(min), max: Some(max), idle_ms: Some(10_000), ..cluster("cpu") };
         books.tell(Command::PutCluster(put));
         books
@@ -42,6 +49,7 @@ impl Books {
                 Posting::Recast { attempt, cause } => {
                     self.recast.push((attempt.job.0, attempt.number, cause));
                 }
+                Posting::Charge(charge) => self.beside.push(charge),
             }
         }
     }
@@ -185,4 +193,110 @@ fn what_is_open_is_counted_up_to_now() {
     assert_eq!((open.len(), segment.cause, segment.cost.0), (1, Cause::Run, price(9_000)));
     assert_eq!(books.spent() + segment.cost.0, meter::bill(&node, books.world.now));
     assert_eq!(meter::bill(&node, Millis(0)), 0, "nothing before it was asked for");
+}
+
+fn facts(pairs: &[(&str, u64)]) -> AttemptFacts {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), value.to_string())).collect()
+}
+
+#[test]
+fn an_image_that_is_pulled_and_an_environment_that_is_built_are_apart_from_staging() {
+    let mut books = Books::new(0, 1);
+    books.tell(Command::SubmitJob(job("first")));
+    books.after(|world| world.ready(1));
+    books.posted.clear();
+    books.pass(10_000);
+    let prepared = facts(&[(usage::PULL_MS, 3_000), (usage::BUILD_MS, 5_000)]);
+    books.after(|world| world.news(JobId(1), AttemptNews::Started { facts: prepared }));
+    let causes: Vec<_> = books.posted.iter().map(|(cause, payer, _)| (*cause, *payer)).collect();
+    assert_eq!(causes, [(Cause::Pull, Some(1)), (Cause::Build, Some(1)), (Cause::Staging, Some(1))]);
+    assert_eq!(books.spent(), price(10_000), "to the last micro-unit");
+    assert!(books.posted[0].2.abs_diff(price(3_000)) <= 1 && books.posted[1].2.abs_diff(price(5_000)) <= 1);
+
+    // Facts that cannot be are cut to the time that there was.
+    books.after(|world| world.end(JobId(1), Exit::Success));
+    books.tell(Command::SubmitJob(job("second")));
+    books.posted.clear();
+    books.pass(1_000);
+    let boasting = facts(&[(usage::PULL_MS, u64::MAX), (usage::BUILD_MS, 7)]);
+    books.after(|world| world.news(JobId(2), AttemptNews::Started { facts: boasting }));
+    let causes: Vec<_> = books.posted.iter().map(|(cause, ..)| *cause).collect();
+    assert_eq!(causes, [Cause::Pull]);
+}
+
+#[test]
+fn a_node_that_is_taken_back_and_one_that_leaves_are_apart() {
+    let mut books = Books::new(0, 1);
+    books.tell(Command::SubmitJob(job("first")));
+    books.after(|world| world.ready(1));
+    books.after(|world| world.start(JobId(1)));
+    books.pass(2_000);
+    books.tell(Command::Evict {
+        cluster: CPU,
+        node: Some(NodeId(1)),
+        grace_ms: 5_000,
+        reason: "wanted elsewhere".into(),
+    });
+    books.pass(1_000);
+    books.after(|world| world.end(JobId(1), Exit::Stopped));
+    books.pass(500);
+    books.after(|world| world.gone(1));
+    let causes: Vec<_> = books.posted.iter().map(|(cause, payer, _)| (*cause, *payer)).collect();
+    let of_first = Some(1);
+    assert_eq!(causes, [(Cause::Run, of_first), (Cause::Eviction, of_first), (Cause::Leaving, of_first)]);
+    assert_eq!(books.recast, [], "what was saved is not lost");
+}
+
+#[test]
+fn storage_is_paid_for_by_what_was_last_seen() {
+    let prices = Charges { storage_gb_month: MicroUsd(18_000), transfer_gb: MicroUsd(0) };
+    let mut books = Books::in_world(World::with(settings(|settings| settings.charges = prices)), 0, 1);
+    let measure = |bytes| Command::MeasureStorage { workspace: WORKSPACE, bytes };
+    books.tell(measure(100 * charge::GIGABYTE));
+    assert_eq!(books.beside, [], "from here on");
+    books.pass(charge::MONTH_MS / 2);
+    books.tell(measure(100 * charge::GIGABYTE));
+    assert_eq!(books.beside, [], "nothing has changed");
+    books.tell(measure(10 * charge::GIGABYTE));
+    books.pass(charge::MONTH_MS);
+    let open = charge::open(&books.world.state, books.world.now);
+    let paid = |charges: &[Charge]| charges.iter().map(|c| (c.kind, c.cost.0)).collect::<Vec<_>>();
+    assert_eq!(paid(&books.beside), [(ChargeKind::Storage, 900_000)]);
+    assert_eq!(paid(&open), [(ChargeKind::Storage, 180_000)]);
+    // A new price counts from its start on.
+    let dear =
+        settings(|settings| settings.charges = Charges { storage_gb_month: MicroUsd(36_000), ..prices });
+    books.tell(Command::Start { release: "test".into(), settings: dear });
+    books.pass(charge::MONTH_MS);
+    books.tell(measure(0));
+    assert_eq!(paid(&books.beside)[1..], [(ChargeKind::Storage, 180_000), (ChargeKind::Storage, 360_000)]);
+    assert_eq!(books.spent(), 0, "no node was there");
+}
+
+#[test]
+fn what_goes_from_one_location_to_another_is_paid_for() {
+    let prices = Charges { storage_gb_month: MicroUsd(0), transfer_gb: MicroUsd(20_000) };
+    for (location, paid) in [("eastus", Some(50_000)), ("westus", None)] {
+        let mut world = World::with(settings(|settings| settings.charges = prices));
+        world.tell(Command::PutCluster(PutCluster {
+            location: Some(location.into()),
+            max: Some(1),
+            ..cluster("cpu")
+        }));
+        let mut books = Books { world, posted: Vec::new(), recast: Vec::new(), beside: Vec::new() };
+        books.tell(Command::SubmitJob(job("first")));
+        books.after(|world| world.ready(1));
+        books.after(|world| world.start(JobId(1)));
+        let moved = facts(&[
+            (usage::FETCHED_BYTES, 2 * charge::GIGABYTE),
+            (usage::STORED_BYTES, charge::GIGABYTE / 2),
+        ]);
+        books.after(|world| world.news(JobId(1), AttemptNews::Measured { facts: moved }));
+        let charged: Vec<_> = books.beside.iter().map(|c| (c.kind, c.cost.0, c.payer.clone())).collect();
+        let expected: Vec<_> = paid
+            .map(|cost| (ChargeKind::Transfer, cost, Some((JobId(1), "me".into()))))
+            .into_iter()
+            .collect();
+        assert_eq!(charged, expected, "{location}");
+    }
 }

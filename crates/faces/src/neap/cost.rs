@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 
 use axum::response::Response;
 use jiff::Timestamp;
+use neap_core::charge::{self, ChargeKind};
 use neap_core::documents::JobMeta;
 use neap_core::meter::{self, Segment};
 use neap_core::state::Workspace;
-use neap_core::{ClusterId, Code, Millis, Problem, Refusal, State};
-use neap_ledger::{CostBy, CostQuery, CostRow, add_cost, cut_cost};
+use neap_core::{ClusterId, Code, DocHash, JobId, Millis, Problem, Refusal, State};
+use neap_ledger::{ChargeKey, ChargeRow, CostBy, CostQuery, CostRow, add_cost, cut_cost, with_open_charges};
 use serde_json::{Value, json};
 
 use crate::app::{App, unreadable};
@@ -60,7 +61,55 @@ pub(crate) fn get(app: &App, ask: &Ask, workspace: &Workspace) -> Result<Respons
     Ok(reply::ok(&json!({
         "from": from.rfc3339(), "to": to.rfc3339(), "currency": "USD",
         "total_micro_usd": total, "total_usd": usd(total), "rows": shown,
+        "beside": beside(app, &state, &by, &query, now)?,
     })))
+}
+
+/// What storage and transfer cost in the time: never among what nodes cost.
+fn beside(app: &App, state: &State, by: &By, query: &CostQuery, now: Millis) -> Result<Value, Refusal> {
+    let rows = app.control.reader().charges(query).map_err(unreadable)?;
+    let rows = with_open_charges(rows, query, &charge::open(state, now));
+    let priced = |kind: ChargeKind| match kind {
+        ChargeKind::Storage => state.settings.charges.storage_gb_month.0 > 0,
+        ChargeKind::Transfer => state.settings.charges.transfer_gb.0 > 0,
+    };
+    let mut named: BTreeMap<(ChargeKind, Option<String>), (u64, f64)> = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.micro_usd > 0 || priced(row.kind)) {
+        let gigabytes = match row.kind {
+            ChargeKind::Storage => row.byte_ms as f64 / charge::MONTH_MS as f64 / charge::GIGABYTE as f64,
+            ChargeKind::Transfer => row.bytes as f64 / charge::GIGABYTE as f64,
+        };
+        let sum = named.entry((row.kind, charged(app, by, row)?)).or_default();
+        *sum = (sum.0 + row.micro_usd, sum.1 + gigabytes);
+    }
+    let total: u64 = named.values().map(|(micro_usd, _)| micro_usd).sum();
+    let rows: Vec<Value> = named
+        .into_iter()
+        .map(|((kind, name), (micro_usd, quantity))| {
+            let unit = match kind {
+                ChargeKind::Storage => "GB-month",
+                ChargeKind::Transfer => "GB",
+            };
+            json!({"kind": kind.word(), "name": name, "micro_usd": micro_usd, "usd": usd(micro_usd),
+                "quantity": quantity, "unit": unit})
+        })
+        .collect();
+    Ok(json!({"total_micro_usd": total, "total_usd": usd(total), "rows": rows}))
+}
+
+/// What such a row is called: storage is the workspace's, and nobody's in it.
+fn charged(app: &App, by: &By, row: &ChargeRow) -> Result<Option<String>, Refusal> {
+    let mut as_cost = CostRow::default();
+    match (by, &row.key) {
+        (By::Plain(CostBy::Cause | CostBy::Node), _) => return Ok(Some(row.kind.word().into())),
+        (_, ChargeKey::Nobody) => return Ok(None),
+        (_, ChargeKey::Id(id)) => {
+            (as_cost.cluster, as_cost.job) = (Some(ClusterId(*id)), Some(JobId(*id)));
+        }
+        (_, ChargeKey::Text(text)) => as_cost.user = Some(text.clone()),
+        (_, ChargeKey::Hash(hash)) => as_cost.meta = Some(DocHash(*hash)),
+    }
+    name(app, by, &as_cost)
 }
 
 /// What a cluster has cost from its beginning to a time.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use neap_core::location::{Charges, PPM, Place};
 use neap_core::names;
@@ -53,16 +54,29 @@ impl LocationRule {
 }
 
 /// In USD.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChargeRules {
     /// For a gigabyte kept for 30 days.
     pub storage_gb_month: f64,
     /// For a gigabyte from one location to another.
     pub transfer_gb: f64,
+    /// How often storage is looked at.
+    pub sample_seconds: u64,
+}
+
+impl Default for ChargeRules {
+    fn default() -> Self {
+        Self { storage_gb_month: 0.0, transfer_gb: 0.0, sample_seconds: 3600 }
+    }
 }
 
 impl ChargeRules {
+    /// How often storage is to be looked at, where it is paid for at all.
+    pub fn sampling(self) -> Option<Duration> {
+        (self.storage_gb_month > 0.0).then(|| Duration::from_secs(self.sample_seconds))
+    }
+
     pub fn charges(self) -> Charges {
         Charges {
             storage_gb_month: micro_usd(self.storage_gb_month),
@@ -129,5 +143,8 @@ pub(super) fn check(rules: &[LocationRule], charges: ChargeRules, problems: &mut
     }
     if !is_price(charges.storage_gb_month) || !is_price(charges.transfer_gb) {
         problems.push("charges: storage_gb_month and transfer_gb are USD, 0 or more".into());
+    }
+    if charges.sample_seconds == 0 {
+        problems.push("charges: sample_seconds must be at least 1".into());
     }
 }

@@ -167,6 +167,7 @@ impl Meter {
             | Event::WorkspaceUpdated(_)
             | Event::WorkspaceDeleteRequested(_)
             | Event::WorkspaceDeleted(_)
+            | Event::StorageMeasured(_)
             | Event::AssetPut(_)
             | Event::AssetDeleted(_)
             | Event::DocumentErased(_)

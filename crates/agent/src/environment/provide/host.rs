@@ -151,7 +151,23 @@ impl Running<'_> {
         if let Some(made) = there() {
             return Ok((made, false));
         }
-        let mut build = self.turn(&key, layout, true, orders).await?;
+        let began_ms = boot_ms();
+        let made = self.made(layout, recipe, &key, orders).await;
+        self.built_ms += boot_ms().saturating_sub(began_ms);
+        made
+    }
+
+    /// One that was not there a moment ago: builds it, or waits for whoever does.
+    async fn made(
+        &mut self,
+        layout: &Layout,
+        recipe: &Recipe,
+        key: &str,
+        orders: &mut Orders,
+    ) -> Result<(Made, bool), Exit> {
+        let node = self.node;
+        let there = || node.cache.record::<Made>(key).filter(|made| node.cache.place(&made.folder).is_dir());
+        let mut build = self.turn(key, layout, true, orders).await?;
         if let Some(made) = there() {
             return Ok((made, false));
         }

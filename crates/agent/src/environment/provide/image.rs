@@ -170,6 +170,28 @@ impl Running<'_> {
         if let Some(id) = engine.image(&reference).await.map_err(ask)? {
             return Ok(Image { reference, id, built: false });
         }
+        let began_ms = boot_ms();
+        let fetches = matches!(order, ImageOrder::Pull { .. } | ImageOrder::Load { .. });
+        let image = self.make(engine, Wanted { reference, key, order }, layout, orders).await;
+        let took_ms = boot_ms().saturating_sub(began_ms);
+        if fetches {
+            self.pulled_ms += took_ms;
+        } else {
+            self.built_ms += took_ms;
+        }
+        image
+    }
+
+    /// One that was not there a moment ago: makes it, or waits for whoever does.
+    async fn make(
+        &mut self,
+        engine: &Engine,
+        wanted: Wanted,
+        layout: &Layout,
+        orders: &mut Orders,
+    ) -> Result<Image, NoImage> {
+        let Wanted { reference, key, order } = wanted;
+        let ask = |e: String| prepare_failed(FailureClass::System, e);
         let pulls = matches!(order, ImageOrder::Pull { .. });
         // What was said of a pull that failed is taken back: the first line says why the host is used.
         let quiet = pulls && !self.spec.container.required;

@@ -43,6 +43,7 @@ pub mod state;
 pub mod unblock;
 pub mod units;
 mod whatif;
+pub mod window;
 
 pub use command::Command;
 pub use draft::Draft;

@@ -19,7 +19,7 @@ use crate::settings::Settings;
 use crate::units::{Capacity, Millis};
 
 /// Raised when the shape of [`State`] changes: older snapshots are then passed over and the log replayed.
-pub const STATE_VERSION: u32 = 9;
+pub const STATE_VERSION: u32 = 10;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
@@ -115,6 +115,8 @@ pub enum Timer {
     Money(NodeId),
     /// When a budget's period ends.
     Budget(BudgetId),
+    /// When a window on a cluster's scale opens or closes.
+    Window(ClusterId),
 }
 
 impl Timer {

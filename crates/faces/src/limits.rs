@@ -66,3 +66,8 @@ pub(crate) const EVICTION_GRACE_S: f64 = 30.0;
 pub(crate) const EVICTION_GRACE_S_MAX: f64 = 3_600.0;
 /// Changes that a comparison of two times lists; the rest are counted.
 pub const DIFF_ROWS_MAX: usize = 1_000;
+/// Deployments of one endpoint that are looked at for what hangs on a cluster.
+pub(crate) const DEPENDENTS_LOOKED_AT_MAX: u32 = 1_000;
+/// Jobs of a cluster whose times are looked at for advice on its idle time, and the fewest that say something.
+pub(crate) const ADVICE_JOBS_LOOKED_AT: u32 = 200;
+pub(crate) const ADVICE_JOBS_MIN: usize = 10;

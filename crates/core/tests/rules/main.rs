@@ -18,6 +18,8 @@ mod ranks;
 mod records;
 mod reports;
 mod retiring;
+mod rolling;
 mod scaling;
 mod schedules;
+mod windows;
 mod world;

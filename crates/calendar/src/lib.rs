@@ -1,4 +1,4 @@
-//! When a schedule fires: cron expressions and recurrences, in time zones, as data.
+//! When a schedule fires, and when a window is open: cron expressions and recurrences, in time zones, as data.
 //!
 //! No I/O, no clock, nothing of other rooms. [`Trigger::read`] reads what Azure ML calls a trigger, with every problem
 //! at once; [`Trigger::next`] says when it fires next. Equal inputs get equal answers, on every machine: the time zone
@@ -12,11 +12,13 @@ pub mod limits;
 mod cron;
 mod read;
 mod recurrence;
+mod window;
 mod zone;
 
 pub use cron::Cron;
 pub use read::Problem;
 pub use recurrence::{Frequency, Pattern, Recurrence};
+pub use window::{Ahead, Stretch, Until, Window};
 pub use zone::Zone;
 
 use jiff::Timestamp;

@@ -50,11 +50,11 @@ impl Trigger {
     }
 }
 
-fn say(problems: &mut Vec<Problem>, at: &str, says: impl Into<String>) {
+pub(crate) fn say(problems: &mut Vec<Problem>, at: &str, says: impl Into<String>) {
     problems.push(Problem { at: at.into(), says: says.into() });
 }
 
-fn read_zone(value: &Value, problems: &mut Vec<Problem>) -> Zone {
+pub(crate) fn read_zone(value: &Value, problems: &mut Vec<Problem>) -> Zone {
     match value {
         Value::Null => Zone::utc(),
         Value::String(name) if name.is_empty() => Zone::utc(),

@@ -57,6 +57,15 @@ impl Zone {
         }
     }
 
+    /// East of UTC.
+    pub(crate) fn offset_seconds(&self, at: Timestamp) -> i32 {
+        self.zone.to_offset(at).seconds()
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// When the offset changes next.
     pub(crate) fn next_change(&self, after: Timestamp) -> Option<Timestamp> {
         self.zone.following(after).next().map(|change| change.timestamp())

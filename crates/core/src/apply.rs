@@ -9,6 +9,7 @@ mod jobs;
 mod money;
 mod nodes;
 mod schedules;
+mod windows;
 
 pub use families::family_timer;
 pub(crate) use jobs::{dequeue, enqueue};
@@ -206,6 +207,10 @@ pub fn apply(state: &mut State, at: Millis, event: &Event) {
         Event::FamilyOpened(e) => families::opened(state, at, e),
         Event::FamilyClosing(e) => families::closing(state, e),
         Event::JobReleased(e) => families::released(state, at, e),
+        Event::ClusterScheduled(e) => windows::scheduled(state, e),
+        Event::WindowPut(e) => windows::put(state, at, e),
+        Event::WindowFilled(e) => windows::filled(state, e),
+        Event::WindowDeleted(e) => windows::deleted(state, e),
         Event::SchedulePut(e) => schedules::put(state, at, e),
         Event::ScheduleDue(e) => schedules::due(state, e),
         Event::ScheduleTriggered(e) => schedules::triggered(state, e),

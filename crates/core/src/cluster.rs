@@ -9,10 +9,12 @@ use crate::budget::{self, Every};
 use crate::ids::{BudgetId, ClusterId, DocHash, JobId, NodeId, WorkspaceId};
 use crate::location::Scarce;
 use crate::lock::LockLevel;
+use crate::node::Node;
 use crate::queue::{Lane, Share};
 use crate::quota::QuotaKey;
 use crate::state::GroupKey;
 use crate::units::{Capacity, MicroUsd, Millis};
+use crate::window::{Scheduled, Windows};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Tier {
@@ -48,7 +50,7 @@ pub struct Scale {
     pub idle_ms: u64,
 }
 
-/// What may not change after creation.
+/// What its nodes are. With Azure it may not change after creation; here nodes are then replaced one by one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
     /// Upper-cased: `STANDARD_DS3_V2`.
@@ -70,7 +72,15 @@ pub struct Cluster {
     pub shape: Shape,
     /// The resource group of its network, where it is in one: a lock there stops scaling.
     pub network: Option<GroupKey>,
+    /// What is in force: as declared, or as a window has it.
     pub scale: Scale,
+    /// What the user declared, and quotas count.
+    pub declared: Scale,
+    pub windows: Windows,
+    /// What the windows make of it now.
+    pub scheduled: Scheduled,
+    /// Names what of its nodes is not in their shape (SSH, network); empty since its creation.
+    pub make: Arc<str>,
     /// Counts accepted definitions, from 1.
     pub revision: u32,
     /// What the user wrote, less what decides.
@@ -92,6 +102,8 @@ pub struct Cluster {
     pub busy: u32,
     /// How many of those are unheard or cordoned and have none: they serve nobody. Kept by `apply`.
     pub unheard: u32,
+    /// Nodes of an older definition, to be replaced. Kept by `apply`.
+    pub old: OrdSet<NodeId>,
     /// Ready, heard, with nothing on it. Kept by `apply`.
     pub idle: OrdSet<NodeId>,
     /// Ready, heard, shared by some attempts and with room left. Kept by `apply`.
@@ -117,6 +129,12 @@ impl Cluster {
     pub fn promises(&self) -> bool {
         let has_room = !self.idle.is_empty() || !self.open.is_empty();
         has_room && !self.queue.is_empty()
+    }
+
+    /// Whether a node is of an older definition than the cluster's.
+    pub fn is_outdated(&self, node: &Node) -> bool {
+        let same = node.shape.size == self.shape.size && node.shape.tier == self.shape.tier;
+        !same || node.make != self.make
     }
 
     pub fn is_deleting(&self) -> bool {
@@ -182,6 +200,15 @@ pub enum Cut {
         /// When there is new money.
         renews: Option<Millis>,
     },
+    /// A window has a lower maximum in force than declared.
+    Window {
+        name: Arc<str>,
+        wanted: u32,
+        max: u32,
+        declared: u32,
+        /// When that changes, on the clock of its zone.
+        until: Option<Arc<str>>,
+    },
     /// The server is being stopped.
     Draining,
 }
@@ -197,7 +224,11 @@ impl Cut {
             | Self::Quota { .. }
             | Self::Allowance { .. }
             | Self::Budget { .. } => true,
-            Self::Maximum { .. } | Self::BootBackoff { .. } | Self::Lock { .. } | Self::Draining => false,
+            Self::Maximum { .. }
+            | Self::Window { .. }
+            | Self::BootBackoff { .. }
+            | Self::Lock { .. }
+            | Self::Draining => false,
         }
     }
 
@@ -267,6 +298,12 @@ impl Cut {
             }
             Self::Budget { name, amount, every, needed, nodes, renews, .. } => {
                 budget::sentence(name, *amount, *every, *needed, *nodes, *renews)
+            }
+            Self::Window { name, wanted, max, declared, until } => {
+                let until = until.as_ref().map_or_else(String::new, |until| format!(" until {until}"));
+                format!(
+                    "The schedule '{name}' holds max_instances at {max}{until}, {wanted} nodes are wanted, and it is {declared} otherwise; wait, or switch it off with 'neap compute schedule disable'."
+                )
             }
             Self::Draining => "The server is being stopped.".into(),
         }

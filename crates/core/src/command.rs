@@ -14,6 +14,7 @@ use crate::quota::QuotaKey;
 use crate::settings::Settings;
 use crate::state::GroupKey;
 use crate::units::{Capacity, MicroUsd, Millis};
+use crate::window::Span;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
@@ -62,6 +63,8 @@ pub enum Command {
     },
 
     PutCluster(PutCluster),
+    /// A new definition that may differ also in what Azure keeps for ever: nodes are then replaced.
+    RemakeCluster(RemakeCluster),
     DeleteCluster {
         cluster: ClusterId,
         reason: Arc<str>,
@@ -86,6 +89,13 @@ pub enum Command {
     /// `ended`: the caller has seen in the tables that the job is final.
     DeleteJob {
         job: JobId,
+    },
+
+    PutWindow(PutWindow),
+    FillWindow(FillWindow),
+    DeleteWindow {
+        cluster: ClusterId,
+        name: Arc<str>,
     },
 
     PutSchedule(PutSchedule),
@@ -224,6 +234,44 @@ pub struct PutCluster {
     pub reference: Option<Arc<str>>,
     /// What the face already found wrong while reading, or sees changed that may not change.
     pub problems: Vec<Problem>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct RemakeCluster {
+    pub put: PutCluster,
+    /// Another name for SSH and network, where they change.
+    pub make: Option<Arc<str>>,
+}
+
+/// A window on a cluster's scale.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PutWindow {
+    pub cluster: ClusterId,
+    pub name: Arc<str>,
+    pub enabled: bool,
+    pub min: Option<i64>,
+    pub max: Option<i64>,
+    /// What runs beyond the maximum is stopped.
+    pub stops: bool,
+    pub zone: Arc<str>,
+    /// When it is open, by the calendar.
+    pub spans: Vec<Span>,
+    pub refill_at: Option<Millis>,
+    pub document: DocHash,
+    pub by: Arc<str>,
+    /// What the face already found wrong while reading.
+    pub problems: Vec<Problem>,
+}
+
+/// Further spans of a window.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FillWindow {
+    pub cluster: ClusterId,
+    pub name: Arc<str>,
+    /// The definition that they were worked out of.
+    pub document: DocHash,
+    pub spans: Vec<Span>,
+    pub refill_at: Option<Millis>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

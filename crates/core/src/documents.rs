@@ -424,6 +424,12 @@ pub struct AssetDocument {
     pub sealed_secret: Option<String>,
 }
 
+/// When a window on a cluster's scale is open, as it was written.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WindowDocument {
+    pub asked: Value,
+}
+
 /// A schedule's definition.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ScheduleDocument {

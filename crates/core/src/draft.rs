@@ -105,6 +105,10 @@ impl Draft {
                 self.cluster(e.id);
             }
             Event::ClusterTarget(e) => self.cluster(e.id),
+            Event::ClusterScheduled(e) => self.cluster(e.id),
+            Event::WindowPut(e) => self.cluster(e.cluster),
+            Event::WindowFilled(e) => self.cluster(e.cluster),
+            Event::WindowDeleted(e) => self.cluster(e.cluster),
             Event::NodeRequested(e) => {
                 self.touched.nodes.insert(e.id);
                 self.cluster(e.cluster);

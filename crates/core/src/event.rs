@@ -19,6 +19,7 @@ use crate::quota::QuotaKey;
 use crate::settings::Settings;
 use crate::state::GroupKey;
 use crate::units::{Capacity, MicroUsd, Millis};
+use crate::window::Span;
 
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
@@ -69,6 +70,15 @@ macro_rules! events {
             }
         }
     };
+}
+
+/// What nodes of a cluster are from a revision on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remade {
+    pub shape: Shape,
+    pub make: Arc<str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<GroupKey>,
 }
 
 const fn one() -> u32 {
@@ -139,7 +149,50 @@ events! {
         document: DocHash,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reference: Option<Arc<str>>,
+        /// Its nodes are others from here on: those that are there are replaced one by one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        remade: Option<Remade>,
     }
+    /// What windows make of a cluster's minimum and maximum from now on; `next` is when to look again.
+    "cluster.scheduled" v 1 ClusterScheduled {
+        id: ClusterId,
+        min: u32,
+        max: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        min_by: Option<Arc<str>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        max_by: Option<Arc<str>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<Arc<str>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<Millis>,
+    }
+    /// A window on a cluster's scale, with when it is open: the calendar's answer.
+    "window.put" v 1 WindowPut {
+        cluster: ClusterId,
+        name: Arc<str>,
+        enabled: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        min: Option<u32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        max: Option<u32>,
+        #[serde(default)]
+        stops: bool,
+        zone: Arc<str>,
+        spans: Vec<Span>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        refill_at: Option<Millis>,
+        document: DocHash,
+        by: Arc<str>,
+    }
+    "window.filled" v 1 WindowFilled {
+        cluster: ClusterId,
+        name: Arc<str>,
+        spans: Vec<Span>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        refill_at: Option<Millis>,
+    }
+    "window.deleted" v 1 WindowDeleted { cluster: ClusterId, name: Arc<str>, }
     "cluster.delete_requested" v 1 ClusterDeleteRequested { id: ClusterId, reason: Arc<str>, }
     "cluster.deleted" v 1 ClusterDeleted { id: ClusterId, }
     /// How many nodes there should be, and what kept it from being more.

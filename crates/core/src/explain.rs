@@ -8,6 +8,7 @@ use crate::location;
 use crate::node::NodeState;
 use crate::plan::node_cut;
 use crate::state::State;
+use crate::window;
 
 /// A queue is counted no further than this: the answer is asked for often and read by people.
 const AHEAD_COUNTED_MAX: usize = 1_000;
@@ -38,10 +39,10 @@ pub fn queue_reasons(state: &State, id: JobId) -> Vec<String> {
     }
     if job.nodes > 1 {
         let idle = cluster.idle.len();
-        reasons.push(if job.nodes > cluster.scale.max {
+        reasons.push(if job.nodes > cluster.declared.max {
             format!(
                 "It needs {} nodes at once and max_instances of compute '{}' is {}; raise it.",
-                job.nodes, cluster.name, cluster.scale.max
+                job.nodes, cluster.name, cluster.declared.max
             )
         } else {
             format!("It needs {} nodes at once and {idle} of compute '{}' are free.", job.nodes, cluster.name)
@@ -93,7 +94,12 @@ fn node_reasons(state: &State, cluster: &Cluster, need: Need) -> Vec<String> {
             )
         })
         .count();
-    if cluster.scale.max == 0 {
+    if let Some(cut) =
+        window::cut(cluster, cluster.scale.max.max(1)).filter(|_| cluster.live >= cluster.scale.max)
+    {
+        let wanted = cluster.cuts.iter().find(|cut| matches!(cut, Cut::Window { .. }));
+        reasons.push(wanted.unwrap_or(&cut).sentence());
+    } else if cluster.scale.max == 0 {
         reasons.push(format!("max_instances of compute '{}' is 0; raise it.", cluster.name));
     } else if cluster.live >= cluster.scale.max && coming == 0 {
         let busy = match need {
@@ -115,9 +121,16 @@ fn node_reasons(state: &State, cluster: &Cluster, need: Need) -> Vec<String> {
         ));
     }
     for cut in &cluster.cuts {
-        if !matches!(cut, Cut::Maximum { .. }) {
+        if !matches!(cut, Cut::Maximum { .. } | Cut::Window { .. }) {
             told(state, cluster, cut, &mut reasons);
         }
+    }
+    if !cluster.old.is_empty() {
+        reasons.push(format!(
+            "Its nodes are being replaced one by one: {} of an older definition {} left.",
+            cluster.old.len(),
+            if cluster.old.len() == 1 { "is" } else { "are" }
+        ));
     }
     if let Some(why) = &cluster.boot.last_reason
         && cluster.boot.failures > 0

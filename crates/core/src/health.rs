@@ -139,6 +139,7 @@ impl Figures {
 pub const fn cut_word(cut: &Cut) -> &'static str {
     match cut {
         Cut::Maximum { .. } => "maximum",
+        Cut::Window { .. } => "schedule",
         Cut::ProviderNodes { .. } => "provider_nodes",
         Cut::ProviderCapacity { .. } => "provider_capacity",
         Cut::ProviderAtOnce { .. } => "provider_at_once",
@@ -328,7 +329,9 @@ fn provider_limit(cluster: &Cluster) -> Signal {
             | Cut::Lock { .. }
             | Cut::Budget { .. }
             | Cut::Draining => true,
-            Cut::Maximum { .. } | Cut::BootBackoff { .. } | Cut::Allowance { .. } => false,
+            Cut::Maximum { .. } | Cut::Window { .. } | Cut::BootBackoff { .. } | Cut::Allowance { .. } => {
+                false
+            }
         })
         .map(Cut::sentence)
         .collect();

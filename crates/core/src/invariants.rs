@@ -28,6 +28,7 @@ use crate::node::{Node, NodeState};
 use crate::plan;
 use crate::queue;
 use crate::state::{State, Timer};
+use crate::window;
 
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +48,7 @@ pub fn check(state: &State) -> Vec<Violation> {
     let mut out = check_unplanned(state);
     j2_no_attempt_is_nowhere(state, &mut out);
     n2_counts_stay_in_bounds(state, &mut out);
+    w1_windows_hold(state, &mut out);
     out
 }
 
@@ -61,6 +63,7 @@ pub fn check_unplanned(state: &State) -> Vec<Violation> {
     q1_usage_is_counted(state, &mut out);
     b1_leases_are_reserved(state, &mut out);
     s1_schedules_are_whole(state, &mut out);
+    w1_old_nodes_are_known(state, &mut out);
     l1_nothing_is_stuck(state, &mut out);
     l1_no_job_is_tried_for_ever(state, &mut out);
     out
@@ -315,6 +318,37 @@ fn out_of_bounds(cluster: &Cluster) -> Option<String> {
     }
 }
 
+/// W1: minimum and maximum are those that the windows say, at the time of the last event.
+///
+/// Promised of clusters that were planned since, as N2 is.
+pub fn w1_windows_hold(state: &State, out: &mut Vec<Violation>) {
+    let wrong = |state: &State, cluster: &Cluster| {
+        let (scale, _) = window::in_force(cluster.declared, &cluster.windows, state.now);
+        (scale != cluster.scale && !cluster.is_deleting()).then_some(scale)
+    };
+    for cluster in state.clusters.values().filter(|cluster| wrong(state, cluster).is_some()) {
+        let planned = plan::settled(state, cluster.id);
+        let Some(after) = planned.clusters.get(&cluster.id) else { continue };
+        if let Some(scale) = wrong(&planned, after) {
+            broken(
+                out,
+                "W1",
+                format!("cluster {} has {:?} and its windows say {scale:?}", after.id, after.scale),
+            );
+        }
+    }
+}
+
+/// W1: what is to be replaced is what is of an older definition.
+pub fn w1_old_nodes_are_known(state: &State, out: &mut Vec<Violation>) {
+    for cluster in state.clusters.values() {
+        let old = state.nodes_of(cluster).filter(|node| cluster.is_outdated(node)).map(|node| node.id);
+        if !old.eq(cluster.old.iter().copied()) {
+            broken(out, "W1", format!("cluster {} replaces {:?}", cluster.id, cluster.old));
+        }
+    }
+}
+
 /// N3: nodes can end themselves, because leases are finite and longer than silence and heartbeat.
 pub fn n3_leases_end(state: &State, out: &mut Vec<Violation>) {
     let s = &state.settings;
@@ -385,6 +419,7 @@ pub fn l1_nothing_is_stuck(state: &State, out: &mut Vec<Violation>) {
     }
     for cluster in state.clusters.values() {
         wanted.extend(cluster.boot.retry_at.map(|at| (at, Timer::Cluster(cluster.id))));
+        wanted.extend(cluster.scheduled.next.map(|at| (at, Timer::Window(cluster.id))));
     }
     for schedule in state.schedules.values() {
         wanted.extend(schedule.timer().map(|at| (at, Timer::Schedule(schedule.id))));

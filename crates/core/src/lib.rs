@@ -49,6 +49,7 @@ pub mod units;
 pub mod usage;
 pub mod waste;
 mod whatif;
+pub mod window;
 
 pub use command::Command;
 pub use draft::Draft;

@@ -23,6 +23,9 @@ pub const FAMILY_DEPTH_MAX: usize = 16;
 pub const SCHEDULES_PER_WORKSPACE_MAX: usize = 1_000;
 pub const SCHEDULE_NAME_CHARS_MAX: usize = 200;
 pub const SCHEDULE_FIRINGS_KEPT: usize = 10;
+/// Windows on one cluster's scale, and the spans of each that are worked out ahead.
+pub const WINDOWS_PER_CLUSTER_MAX: usize = 32;
+pub const WINDOW_SPANS_KEPT: usize = 64;
 /// Requests for more quota that wait for an answer, and answered ones that are kept.
 pub const QUOTA_REQUESTS_OPEN_MAX: usize = 1_000;
 pub const QUOTA_REQUESTS_KEPT: usize = 1_000;

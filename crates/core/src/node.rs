@@ -24,6 +24,8 @@ pub struct Node {
     pub reason: Arc<str>,
     /// What it was asked for as, which may be an older shape than its cluster's.
     pub shape: Shape,
+    /// What its cluster's `make` was then.
+    pub make: Arc<str>,
     /// When it was asked for: it costs from here on.
     pub requested: Millis,
     /// Up to when its cost is on the books.

@@ -71,6 +71,10 @@ bugs! {
     BudgetIgnoredAtRenewal "budget-ignored-at-renewal";
     /// A job is put on a node without asking who pays.
     BudgetNotAsked "budget-not-asked";
+    /// The declared maximum does not come back when a window is over.
+    WindowNeverCloses "window-never-closes";
+    /// Nodes of an older definition go all at once.
+    RolledAllAtOnce "rolled-all-at-once";
     /// What was spent before a period's end is charged to the next.
     PeriodNotSplit "period-not-split";
 }

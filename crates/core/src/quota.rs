@@ -187,7 +187,7 @@ fn refusal(state: &State, key: &QuotaKey, wanted: Declared<'_>) -> Option<Proble
     let limit = *state.quotas.get(key)?;
     let per_node = cores(wanted.shape);
     if key.pool == Pool::NodesPerCluster {
-        let grows = wanted.existing.is_none_or(|old| wanted.scale.max > old.scale.max);
+        let grows = wanted.existing.is_none_or(|old| wanted.scale.max > old.declared.max);
         let max = u64::from(wanted.scale.max);
         return (grows && max > limit).then(|| {
             let message = format!(
@@ -200,7 +200,7 @@ fn refusal(state: &State, key: &QuotaKey, wanted: Declared<'_>) -> Option<Proble
     let before = wanted
         .existing
         .filter(|old| keys_include(state, old, key))
-        .map_or(0, |old| holds(&key.pool, &old.shape, old.scale));
+        .map_or(0, |old| holds(&key.pool, &old.shape, old.declared));
     let asked = holds(&key.pool, wanted.shape, wanted.scale);
     let held = state.quota_usage.get(key).map_or(0, |usage| usage.held) - before;
     if asked <= before || held + asked <= limit {
@@ -260,7 +260,7 @@ fn held_by(state: &State, key: &QuotaKey, but: Option<&Cluster>) -> String {
         .values()
         .filter(|cluster| but.is_none_or(|but| but.id != cluster.id) && cluster.location == key.location)
         .filter(|cluster| keys_include(state, cluster, key))
-        .map(|cluster| (holds(&key.pool, &cluster.shape, cluster.scale), cluster.name.clone()))
+        .map(|cluster| (holds(&key.pool, &cluster.shape, cluster.declared), cluster.name.clone()))
         .filter(|(held, _)| *held > 0)
         .collect();
     holders.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));

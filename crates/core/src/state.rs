@@ -124,6 +124,8 @@ pub enum Timer {
     Money(NodeId),
     /// When a budget's period ends.
     Budget(BudgetId),
+    /// When a window on a cluster's scale opens or closes.
+    Window(ClusterId),
 }
 
 impl Timer {

@@ -22,6 +22,7 @@ use crate::quota;
 use crate::state::State;
 use crate::units::{Capacity, Millis};
 use crate::whatif;
+use crate::window;
 
 /// Unblocking sets that are told.
 const ALTERNATIVES_MAX: usize = 3;
@@ -39,7 +40,9 @@ pub enum Kind {
     Lock,
     Allowance,
     QueueOrder,
+    Window,
     Maximum,
+    Rolling,
     Quota,
     Budget,
     Provider,
@@ -139,7 +142,8 @@ struct Ahead {
 impl Ahead {
     fn of(state: &State, cluster: &Cluster, job: &Job, lifted: &BTreeSet<Kind>) -> Self {
         let unless = |kind: Kind, limit: u32| if lifted.contains(&kind) { u32::MAX } else { limit };
-        let at_once = unless(Kind::Maximum, cluster.scale.max)
+        let at_once = unless(Kind::Maximum, cluster.declared.max)
+            .min(unless(Kind::Window, held(cluster)))
             .min(unless(Kind::Quota, quota::nodes_ever(state, cluster)))
             .min(unless(Kind::Provider, provider_nodes_ever(state, cluster.shape.nominal)))
             .min(unless(
@@ -195,9 +199,8 @@ impl Way {
             let ahead = Ahead::of(state, cluster, job, &lifted);
             let mut blocked = general(state, ahead.allowance.as_ref());
             blocked.extend(payers_money(state, cluster, job, now));
-            if ahead.nodes + cluster.unheard > cluster.scale.max {
-                blocked.push(maximum(cluster, ahead.nodes));
-            }
+            maximum(cluster, ahead.nodes, &mut blocked);
+            blocked.extend(rolling(state, cluster, job));
             growth(state, cluster, job, ahead.nodes, now, &mut blocked);
             let kinds: BTreeSet<Kind> = blocked.iter().map(|constraint| constraint.kind).collect();
             if !ahead.some_wait_for_a_limit || kinds.is_subset(&lifted) {
@@ -216,9 +219,8 @@ impl Way {
         }
         let mut alone = Packing::on(cluster.busy);
         alone.add(job, cluster.shape.nominal);
-        if alone.nodes + cluster.unheard > cluster.scale.max {
-            blocked.push(maximum(cluster, alone.nodes));
-        }
+        maximum(cluster, alone.nodes, &mut blocked);
+        blocked.extend(rolling(state, cluster, job));
         growth(state, cluster, job, alone.nodes, now, &mut blocked);
         Self { blocked }
     }
@@ -231,7 +233,7 @@ fn fits(state: &State, cluster: &Cluster, job: &Job) -> bool {
         Need::Share(share) => {
             let room =
                 |id: &crate::ids::NodeId| state.nodes.get(id).is_some_and(|node| node.free().fits(share));
-            !cluster.idle.is_empty() || cluster.open.iter().any(room)
+            cluster.idle.iter().any(room) || cluster.open.iter().any(room)
         }
     }
 }
@@ -333,8 +335,36 @@ fn provider(state: &State, nominal: Capacity, missing: u32, job: &Job) -> Option
     None
 }
 
-fn maximum(cluster: &Cluster, wanted: u32) -> Constraint {
-    Constraint { kind: Kind::Maximum, sentence: Cut::Maximum { wanted, max: cluster.scale.max }.sentence() }
+/// The maximum, the declared one or a window's lower one, or both.
+fn maximum(cluster: &Cluster, wanted: u32, blocked: &mut Vec<Constraint>) {
+    let counted = wanted.saturating_add(cluster.unheard);
+    if let Some(cut) = window::cut(cluster, wanted).filter(|_| counted > cluster.scale.max) {
+        blocked.push(Constraint { kind: Kind::Window, sentence: cut.sentence() });
+    }
+    let max = cluster.declared.max;
+    if counted > max {
+        blocked.push(Constraint { kind: Kind::Maximum, sentence: Cut::Maximum { wanted, max }.sentence() });
+    }
+}
+
+/// The maximum that a window holds, where one does.
+fn held(cluster: &Cluster) -> u32 {
+    if cluster.scheduled.max_by.is_some() { cluster.scale.max } else { u32::MAX }
+}
+
+/// Some of the nodes are of an older definition and too small for the job, and it is not their turn yet.
+fn rolling(state: &State, cluster: &Cluster, job: &Job) -> Option<Constraint> {
+    let Need::Share(share) = job.need else { return None };
+    let small = |id: &crate::ids::NodeId| state.nodes.get(id).is_some_and(|node| !node.nominal.fits(share));
+    cluster.old.iter().any(small).then(|| {
+        let sentence = format!(
+            "Nodes of compute '{}' are being replaced one by one, and it needs a node of {}; {} of the older definition are left.",
+            cluster.name,
+            cluster.shape.size,
+            cluster.old.len()
+        );
+        Constraint { kind: Kind::Rolling, sentence }
+    })
 }
 
 fn order(cluster: &Cluster, ahead: &Ahead) -> Constraint {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::apply::{dequeue, enqueue};
 use crate::decide::decide;
 use crate::draft::Draft;
+use crate::event::NodeGone;
 use crate::ids::{ClusterId, JobId, NodeId};
 use crate::node::NodeState;
 use crate::plan::{Dirty, plan_into};
@@ -26,6 +27,9 @@ pub fn starts(state: &State, id: JobId, lifted: &BTreeSet<Kind>, now: Millis) ->
     let cluster = job.cluster;
     let mut draft = Draft::new(state.clone());
     lift(&mut draft.state, id, cluster, lifted);
+    if lifted.contains(&Kind::Rolling) {
+        let_go(&mut draft, cluster, now);
+    }
     for _ in 0..ROUNDS_MAX {
         let before = draft.events.len();
         let mut dirty = Dirty { clusters: BTreeSet::from([cluster]), timers_seen: now, ..Dirty::default() };
@@ -69,7 +73,7 @@ fn lift(state: &mut State, id: JobId, cluster: ClusterId, lifted: &BTreeSet<Kind
                 }
             }
             Kind::Location => state.settings.places = Arc::default(),
-            Kind::Maximum | Kind::BootBackoff => {}
+            Kind::Maximum | Kind::BootBackoff | Kind::Window | Kind::Rolling => {}
         }
     }
     // The other clusters stay as they are.
@@ -77,9 +81,19 @@ fn lift(state: &mut State, id: JobId, cluster: ClusterId, lifted: &BTreeSet<Kind
         let Some(other) = state.clusters.get_mut(&other).map(Arc::make_mut) else { continue };
         if other.id != cluster {
             (other.scale.min, other.scale.max, other.boot) = (0, other.live, Default::default());
+            (other.declared, other.windows, other.scheduled) =
+                (other.scale, Default::default(), Default::default());
+            other.old = Default::default();
         } else {
+            if lifted.contains(&Kind::Window) {
+                other.windows = Default::default();
+                (other.scale, other.scheduled) = (other.declared, Default::default());
+            }
             if lifted.contains(&Kind::Maximum) {
-                other.scale.max = other.scale.max.saturating_add(PLENTY);
+                other.declared.max = other.declared.max.saturating_add(PLENTY);
+                if other.scheduled.max_by.is_none() {
+                    other.scale.max = other.declared.max;
+                }
             }
             if lifted.contains(&Kind::BootBackoff) {
                 other.boot = Default::default();
@@ -87,6 +101,17 @@ fn lift(state: &mut State, id: JobId, cluster: ClusterId, lifted: &BTreeSet<Kind
         }
         // Nobody goes for lack of work.
         other.scale.idle_ms = u64::MAX / 4;
+        other.declared.idle_ms = other.scale.idle_ms;
+    }
+}
+
+/// Nodes of an older definition with nothing on them are gone.
+fn let_go(draft: &mut Draft, cluster: ClusterId, now: Millis) {
+    let Some(cluster) = draft.state.clusters.get(&cluster).cloned() else { return };
+    for id in &cluster.old {
+        if draft.state.nodes.get(id).is_some_and(|node| node.attempts.is_empty()) {
+            draft.emit(now, NodeGone { id: *id, reason: "it is replaced".into() });
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Drives what the core does not: sweeps, parallel jobs, and schedules whose time has come; and removes clusters that
-//! serverless jobs left. It wakes when something changed, looks at each, and says by ordinary commands what is to start,
+//! Drives what the core does not: sweeps, parallel jobs, schedules whose time has come, and when windows on clusters are
+//! open; and removes clusters that serverless jobs left. It wakes when something changed, looks at each, and says by ordinary commands what is to start,
 //! to stop, or to end.
 //!
 //! It keeps nothing that must outlive it. What has been decided is in the log as trials; after a crash the same look at
@@ -61,6 +61,7 @@ pub async fn run(app: App) {
         for id in &state.schedules_due {
             waits |= !schedule::fire(&app, *id).await;
         }
+        waits |= !crate::neap::windows::refill(&app, &conductor()).await;
         let tidied = tidy_serverless(&app, &conductor()).await.unwrap_or(true);
         let alarm = async {
             match (waits, tidied) {

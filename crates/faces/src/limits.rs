@@ -89,3 +89,8 @@ pub(crate) const MEMBERS_WARNED_OF_MAX: usize = 200;
 /// Clusters whose past is run again for one question, and jobs of each.
 pub(crate) const WASTE_CLUSTERS_MAX: usize = 50;
 pub(crate) const WASTE_JOBS_MAX: usize = 20_000;
+/// Deployments of one endpoint that are looked at for what hangs on a cluster.
+pub(crate) const DEPENDENTS_LOOKED_AT_MAX: u32 = 1_000;
+/// Jobs of a cluster whose times are looked at for advice on its idle time, and the fewest that say something.
+pub(crate) const ADVICE_JOBS_LOOKED_AT: u32 = 200;
+pub(crate) const ADVICE_JOBS_MIN: usize = 10;

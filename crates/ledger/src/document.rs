@@ -38,6 +38,7 @@ pub(crate) fn named_by(event: &Event) -> [Option<DocHash>; 2] {
         Event::FamilyOpened(e) => [Some(e.document), Some(e.meta)],
         Event::JobUpdated(e) => [Some(e.meta), None],
         Event::SchedulePut(e) => [Some(e.document), None],
+        Event::WindowPut(e) => [Some(e.document), None],
         Event::DocumentErased(e) => [Some(e.document), None],
         Event::ServerStarted(_)
         | Event::ServerDraining(_)
@@ -73,6 +74,9 @@ pub(crate) fn named_by(event: &Event) -> [Option<DocHash>; 2] {
         | Event::JobRequeued(_)
         | Event::JobCancelRequested(_)
         | Event::JobEnded(_)
+        | Event::ClusterScheduled(_)
+        | Event::WindowFilled(_)
+        | Event::WindowDeleted(_)
         | Event::ScheduleDue(_)
         | Event::ScheduleTriggered(_)
         | Event::ScheduleDeleted(_)

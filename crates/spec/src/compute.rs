@@ -48,6 +48,8 @@ const FIELDS: &[Field] = &[
     field("allocation_state", Kind::ReadOnly),
     field("node_state_counts", Kind::ReadOnly),
     field("errors", Kind::ReadOnly),
+    field("scale_in_force", Kind::ReadOnly),
+    field("rolling", Kind::ReadOnly),
 ];
 
 const SSH: &[Field] = &[

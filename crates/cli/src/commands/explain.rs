@@ -84,6 +84,10 @@ fn cluster(answer: &Value) -> String {
     for reason in list(answer, "reasons") {
         let _ = writeln!(out, "  {}", reason.as_str().unwrap_or_default());
     }
+    if let Some(clock) = answer["next_change"]["clock"].as_str() {
+        let change = &answer["next_change"];
+        let _ = writeln!(out, "  Next change: {} to {} nodes from {clock} on.", change["min"], change["max"]);
+    }
     for job in list(answer, "jobs") {
         let _ = writeln!(out, "Job {}:", text(job, "job"));
         out.push_str(&verdict(&job["verdict"]));
@@ -129,6 +133,8 @@ fn kind(constraint: &Value) -> String {
     match constraint["kind"].as_str().unwrap_or_default() {
         "queue_order" => "those ahead of it".into(),
         "maximum" => "max_instances".into(),
+        "window" => "the schedule on max_instances".into(),
+        "rolling" => "the replacing of nodes".into(),
         "quota" => "the quota".into(),
         "provider" => "the provider's limit".into(),
         "boot_backoff" => "the wait after failed starts".into(),

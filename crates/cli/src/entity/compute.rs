@@ -47,6 +47,12 @@ pub fn compute(resource: &Value) -> Value {
     put(&mut map, "target_nodes", inner("targetNodeCount"));
     put(&mut map, "allocation_state", inner("allocationState"));
     put(&mut map, "node_state_counts", inner("nodeStateCounts").map(|counts| snake_keys(&counts)));
+    put(&mut map, "scale_in_force", inner("neapSchedules").filter(Value::is_object));
+    put(
+        &mut map,
+        "rolling",
+        inner("neapRolling").filter(Value::is_object).map(|rolling| snake_keys(&rolling)),
+    );
     // Nothing wrong is said too: an empty list is an answer.
     map.insert("errors".into(), inner("errors").filter(Value::is_array).unwrap_or_else(|| json!([])));
     put(&mut map, "provisioning_state", at("/properties/provisioningState"));

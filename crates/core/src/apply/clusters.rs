@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::governance;
 use super::nodes::{time_node, untime_node};
-use crate::cluster::{BootHealth, Cluster, ClusterPhase, Cut};
+use crate::cluster::{BootHealth, Cluster, ClusterPhase, Cut, Scale};
 use crate::event;
 use crate::history;
 use crate::ids::{ClusterId, NodeId};
@@ -21,6 +21,10 @@ pub(super) fn created(state: &mut State, at: Millis, e: &event::ClusterCreated) 
         shape: e.shape.clone(),
         network: e.network.clone(),
         scale: e.scale,
+        declared: e.scale,
+        windows: Default::default(),
+        scheduled: Default::default(),
+        make: "".into(),
         revision: 1,
         document: e.document,
         created: at,
@@ -34,6 +38,7 @@ pub(super) fn created(state: &mut State, at: Millis, e: &event::ClusterCreated) 
         live: 0,
         busy: 0,
         unheard: 0,
+        old: Default::default(),
         idle: Default::default(),
         open: Default::default(),
         done: Default::default(),
@@ -61,13 +66,30 @@ pub(super) fn updated(state: &mut State, at: Millis, e: &event::ClusterUpdated) 
         untime_node(state, *id);
     }
     with_cluster(state, e.id, |cluster| {
-        cluster.scale = e.scale;
+        cluster.declared = e.scale;
+        // Where there are windows, the plan says what is in force.
+        let in_force = Scale { max: cluster.scale.max.min(e.scale.max), ..cluster.scale };
+        cluster.scale = if cluster.windows.is_empty() { e.scale } else { in_force };
+        cluster.scale.idle_ms = e.scale.idle_ms;
+        cluster.scale.min = cluster.scale.min.min(cluster.scale.max);
+        if let Some(remade) = &e.remade {
+            cluster.shape = remade.shape.clone();
+            cluster.make = remade.make.clone();
+            cluster.network.clone_from(&remade.network);
+        }
         cluster.revision = e.revision;
         cluster.document = e.document;
         cluster.modified = at;
     });
     for id in &idle {
         time_node(state, *id);
+    }
+    if e.remade.is_some()
+        && let Some(cluster) = state.clusters.get(&e.id)
+    {
+        let old =
+            state.nodes_of(cluster).filter(|node| cluster.is_outdated(node)).map(|node| node.id).collect();
+        with_cluster(state, e.id, |cluster| cluster.old = old);
     }
     if let Some(cluster) = state.clusters.get(&e.id).cloned() {
         governance::count_held(state, &cluster, 1);
@@ -78,6 +100,7 @@ pub(super) fn deleted(state: &mut State, id: ClusterId) {
     set_boot(state, id, BootHealth::default());
     history::cluster_deleted(state, id);
     if let Some(cluster) = state.clusters.remove(&id) {
+        cluster.scheduled.next.map(|at| state.timers.remove(&(at, Timer::Window(id))));
         let lower: Arc<str> = cluster.name.to_lowercase().into();
         state.cluster_names.remove(&(cluster.location.clone(), lower.clone()));
         state.cluster_index.remove(&(cluster.workspace, lower));

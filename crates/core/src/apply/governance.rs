@@ -53,7 +53,7 @@ pub(super) fn quota_answered(state: &mut State, at: Millis, e: &QuotaAnswered) {
 /// What a cluster holds is counted (`sign` 1) or no longer (`sign` -1).
 pub(super) fn count_held(state: &mut State, cluster: &Cluster, sign: i64) {
     for key in quota::keys(state, cluster.workspace, &cluster.location, &cluster.shape) {
-        let held = quota::holds(&key.pool, &cluster.shape, cluster.scale);
+        let held = quota::holds(&key.pool, &cluster.shape, cluster.declared);
         count(state, key, |usage| usage.held = moved(usage.held, held, sign));
     }
 }

@@ -16,6 +16,7 @@ use crate::units::{Capacity, Millis};
 pub(super) fn requested(state: &mut State, at: Millis, e: &event::NodeRequested) {
     let cluster = state.clusters.get(&e.cluster).cloned();
     let Some(shape) = e.shape.clone().or_else(|| cluster.as_ref().map(|c| c.shape.clone())) else { return };
+    let make = cluster.as_ref().map_or_else(|| "".into(), |cluster| cluster.make.clone());
     if let Some(cluster) = cluster {
         governance::count_node(state, &cluster, &shape, 1);
         give(state, &cluster.location, e.nominal, 1);
@@ -27,6 +28,7 @@ pub(super) fn requested(state: &mut State, at: Millis, e: &event::NodeRequested)
         since: at,
         reason: e.reason.clone(),
         shape,
+        make,
         requested: at,
         metered: at,
         lease: e.lease,
@@ -73,6 +75,7 @@ pub(super) fn gone(state: &mut State, id: NodeId) {
     with_cluster(state, node.cluster, |cluster| {
         standing.leave(cluster, id);
         cluster.nodes.remove(&id);
+        cluster.old.remove(&id);
     });
 }
 

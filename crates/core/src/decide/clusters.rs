@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::places::{being_deleted, known_location, live_workspace, open_workspace};
 use crate::catalogue;
 use crate::cluster::{Cluster, Scale, Shape, Tier};
-use crate::command::PutCluster;
-use crate::event::{ClusterCreated, ClusterDeleteRequested, ClusterUpdated, Event};
+use crate::command::{PutCluster, RemakeCluster};
+use crate::event::{ClusterCreated, ClusterDeleteRequested, ClusterUpdated, Event, Remade};
 use crate::ids::ClusterId;
+use crate::job::Need;
 use crate::limits;
 use crate::lock::{self, Act, LockScope};
 use crate::names;
@@ -53,6 +54,7 @@ pub fn put(state: &State, mut put: PutCluster) -> Result<Vec<Event>, Refusal> {
                 scale,
                 document: put.document,
                 reference: put.reference,
+                remade: None,
             }
             .into(),
         ]);
@@ -106,6 +108,93 @@ pub fn put(state: &State, mut put: PutCluster) -> Result<Vec<Event>, Refusal> {
         }
         .into(),
     ])
+}
+
+/// Jobs that a message names.
+const JOBS_NAMED_MAX: usize = 5;
+
+/// Another size, tier, login or network of a cluster that is there. What it takes is held from now on; of what it took
+/// before, only what nodes still use. Refused where jobs of the cluster would not fit any more.
+pub fn remake(state: &State, remake: RemakeCluster) -> Result<Vec<Event>, Refusal> {
+    super::refuse_while_draining(state)?;
+    let RemakeCluster { mut put, make } = remake;
+    live_workspace(state, put.workspace)?;
+    let Some(existing) = state.cluster(put.workspace, &put.name) else {
+        return Err(Refusal::because(Code::ResourceNotFound, "The compute was not found."));
+    };
+    if existing.is_deleting() {
+        return Err(being_deleted("compute", &put.name));
+    }
+    lock::check(state, &LockScope::Cluster(existing.id), Act::Change)?;
+    let mut problems = std::mem::take(&mut put.problems);
+    let scale = check_scale(&put, &mut problems);
+    check_location(existing, &put, &mut problems);
+    let size = put.size.get_or_insert_with(|| existing.shape.size.clone());
+    let tier = put.tier.get_or_insert_with(|| existing.shape.tier.canonical().into());
+    let same =
+        size.eq_ignore_ascii_case(&existing.shape.size) && Tier::parse(tier) == Some(existing.shape.tier);
+    let shape = match same {
+        // As it was declared, with the price of then.
+        true => Some(existing.shape.clone()),
+        false => check_shape(state, &put, &existing.location, &mut problems),
+    };
+    if let Some(shape) = &shape {
+        problems.extend(quota::refusals(
+            state,
+            Declared {
+                workspace: put.workspace,
+                location: &existing.location,
+                shape,
+                scale,
+                existing: Some(existing),
+            },
+        ));
+        problems.extend(too_large(state, existing, shape));
+    }
+    Refusal::unless_empty(problems)?;
+    let Some(shape) = shape else {
+        return Err(Refusal::because(Code::InvalidVmSize, "The VM size is not known."));
+    };
+    let make = make.unwrap_or_else(|| existing.make.clone());
+    let remade = Remade { shape, make, network: put.network };
+    let changes =
+        remade.shape != existing.shape || remade.make != existing.make || remade.network != existing.network;
+    Ok(vec![
+        ClusterUpdated {
+            id: existing.id,
+            revision: existing.revision + 1,
+            scale,
+            document: put.document,
+            reference: put.reference,
+            remade: changes.then_some(remade),
+        }
+        .into(),
+    ])
+}
+
+/// Jobs that have not ended and ask for more than a node of this shape has: they could never run again.
+fn too_large(state: &State, cluster: &Cluster, shape: &Shape) -> Option<Problem> {
+    let waiting = cluster.queue.iter().map(|key| key.job);
+    let jobs = waiting.chain(cluster.waiting.iter().copied()).chain(cluster.active.iter().copied());
+    let large: Vec<_> = jobs
+        .filter_map(|id| state.jobs.get(&id))
+        .filter(|job| matches!(job.need, Need::Share(share) if !shape.nominal.fits(share)))
+        .collect();
+    if large.is_empty() {
+        return None;
+    }
+    let named: Vec<_> = large.iter().take(JOBS_NAMED_MAX).map(|job| format!("'{}'", job.name)).collect();
+    let more = match large.len().saturating_sub(JOBS_NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let message = format!(
+        "A node of {} has {}; {}{more} ask for more. Let them end, cancel them, or choose a larger size.",
+        shape.size,
+        shape.nominal,
+        named.join(", ")
+    );
+    Some(Problem::new(Code::ResourceTooLarge, message).at("vmSize"))
 }
 
 pub fn delete(state: &State, id: ClusterId, reason: Arc<str>) -> Result<Vec<Event>, Refusal> {
@@ -241,22 +330,35 @@ fn check_shape(
     })
 }
 
+fn check_location(existing: &Cluster, put: &PutCluster, problems: &mut Vec<Problem>) {
+    if let Some(location) = &put.location
+        && names::canonical_location(location) != *existing.location
+    {
+        problems.push(
+            Problem::new(
+                Code::PropertyChangeNotAllowed,
+                format!(
+                    "The location of compute '{}' is {} and cannot be changed to {location}; delete it and create it again.",
+                    existing.name, existing.location
+                ),
+            )
+            .at("location"),
+        );
+    }
+}
+
 /// Location, size and tier are for ever: a change is refused in words, never ignored.
 fn check_unchanged(existing: &Cluster, put: &PutCluster, problems: &mut Vec<Problem>) {
+    check_location(existing, put, problems);
     let mut changed = |target: &str, word: &str, from: &str, to: &str| {
         problems.push(
             Problem::new(
                 Code::PropertyChangeNotAllowed,
-                format!("The {word} of compute '{}' is {from} and cannot be changed to {to}; delete it and create it again.", existing.name),
+                format!("The {word} of compute '{}' is {from} and cannot be changed to {to} here; 'neap compute update' replaces its nodes one by one, or delete it and create it again.", existing.name),
             )
             .at(target),
         );
     };
-    if let Some(location) = &put.location
-        && names::canonical_location(location) != *existing.location
-    {
-        changed("location", "location", &existing.location, location);
-    }
     if let Some(size) = &put.size
         && !size.eq_ignore_ascii_case(&existing.shape.size)
     {

@@ -127,13 +127,13 @@ pub(super) fn check_cluster<'a>(
                 .at("resources"),
         );
     }
-    if asked.nodes > 1 && asked.nodes > cluster.scale.max {
+    if asked.nodes > 1 && asked.nodes > cluster.declared.max {
         problems.push(
             Problem::new(
                 Code::ResourceTooLarge,
                 format!(
                     "The job asks for {} nodes at once and max_instances of compute '{}' is {}; raise it or ask for fewer.",
-                    asked.nodes, cluster.name, cluster.scale.max
+                    asked.nodes, cluster.name, cluster.declared.max
                 ),
             )
             .at("resources"),

@@ -12,11 +12,13 @@ mod reports;
 mod retries;
 mod schedules;
 mod shape;
+mod windows;
 
 pub use clusters::{DEFAULT_IDLE_MS, DEFAULT_MAX, DEFAULT_MIN, DEFAULT_SIZE};
 pub(crate) use families::outcome_of as family_outcome;
 pub use jobs::outcome_of_exit;
 pub(crate) use jobs::{cancel_events, stop_deadline};
+pub(crate) use nodes::preempt;
 pub(crate) use reports::boot_failed;
 pub use retries::{Requeue, again};
 
@@ -60,6 +62,10 @@ pub fn decide(state: &State, command: Command, now: Millis) -> Result<Vec<Event>
         Command::DeleteBudget { budget } => budgets::delete(state, budget),
 
         Command::PutCluster(put) => clusters::put(state, put),
+        Command::RemakeCluster(remake) => clusters::remake(state, remake),
+        Command::PutWindow(put) => windows::put(state, put),
+        Command::FillWindow(fill) => windows::fill(state, fill),
+        Command::DeleteWindow { cluster, name } => windows::delete(state, cluster, &name),
         Command::DeleteCluster { cluster, reason } => clusters::delete(state, cluster, reason),
 
         Command::SubmitJob(submit) => jobs::submit(state, submit),

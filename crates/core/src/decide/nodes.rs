@@ -87,6 +87,10 @@ pub fn uncordon(state: &State, id: NodeId) -> Result<Vec<Event>, Refusal> {
             Err(Refusal::because(Code::ResourceBeingDeleted, "The node is on its way out."))
         }
         _ if node.cordon.is_none() => Ok(Vec::new()),
+        _ if state.clusters.get(&node.cluster).is_some_and(|cluster| cluster.old.contains(&id)) => {
+            let message = "The node is of an older definition of its compute and is being replaced; nothing new is placed on it.";
+            Err(Refusal::because(Code::ResourceBeingDeleted, message))
+        }
         _ => Ok(vec![NodeUncordoned { id }.into()]),
     }
 }

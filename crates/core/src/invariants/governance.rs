@@ -1,4 +1,4 @@
-//! Q1 and K1: no grant passes a limit on cores, and what a lock holds still is still.
+//! Q1, K1 and W1: no grant passes a limit on cores, what a lock holds still is still, and nodes are replaced one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,6 +9,8 @@ use crate::cluster::{Cluster, Scale, Shape};
 use crate::event::Event;
 use crate::ids::{ClusterId, NodeId};
 use crate::lock;
+use crate::node::{Node, NodeState};
+use crate::plan::BY_ROLL;
 use crate::quota::{self, Holder, QuotaKey, Usage};
 use crate::state::State;
 
@@ -17,7 +19,7 @@ pub fn q1_usage_is_counted(state: &State, out: &mut Vec<Violation>) {
     let mut counted: OrdMap<QuotaKey, Usage> = OrdMap::new();
     for cluster in state.clusters.values() {
         for key in quota::keys(state, cluster.workspace, &cluster.location, &cluster.shape) {
-            let held = quota::holds(&key.pool, &cluster.shape, cluster.scale);
+            let held = quota::holds(&key.pool, &cluster.shape, cluster.declared);
             counted.entry(key).or_default().held += held;
         }
         for node in state.nodes_of(cluster) {
@@ -44,7 +46,7 @@ pub fn q1_usage_is_counted(state: &State, out: &mut Vec<Violation>) {
 /// What each cluster had declared, to tell a larger maximum from a smaller one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Grants {
-    declared: BTreeMap<ClusterId, u32>,
+    declared: BTreeMap<ClusterId, (Shape, Scale)>,
     /// Nodes that were let go: where one does not go in time, that is said again.
     leaving: BTreeSet<NodeId>,
 }
@@ -52,8 +54,8 @@ pub(super) struct Grants {
 impl Grants {
     pub fn observe(&mut self, event: &Event, after: &State, out: &mut Vec<Violation>) {
         match event {
-            Event::ClusterCreated(e) => self.declared(e.id, e.scale.max, after, out),
-            Event::ClusterUpdated(e) => self.declared(e.id, e.scale.max, after, out),
+            Event::ClusterCreated(e) => self.declared(e.id, after, out),
+            Event::ClusterUpdated(e) => self.declared(e.id, after, out),
             Event::NodeRequested(e) => {
                 let Some(cluster) = after.clusters.get(&e.cluster) else { return };
                 let shape = e.shape.as_ref().unwrap_or(&cluster.shape);
@@ -75,6 +77,7 @@ impl Grants {
                 }
                 still(cluster, after, "asked for a node", out);
             }
+            Event::NodeCordoned(e) if e.leave => one_by_one(e.id, after, out),
             Event::NodeGone(e) => {
                 self.leaving.remove(&e.id);
             }
@@ -89,13 +92,17 @@ impl Grants {
         }
     }
 
-    fn declared(&mut self, id: ClusterId, max: u32, after: &State, out: &mut Vec<Violation>) {
-        let before = self.declared.insert(id, max);
+    fn declared(&mut self, id: ClusterId, after: &State, out: &mut Vec<Violation>) {
         let Some(cluster) = after.clusters.get(&id) else { return };
+        let before = self.declared.insert(id, (cluster.shape.clone(), cluster.declared));
+        let was_on = |key: &QuotaKey, shape: &Shape| {
+            quota::keys(after, cluster.workspace, &cluster.location, shape).contains(key)
+        };
         for (key, limit) in limits_on(after, cluster, &cluster.shape) {
             // What takes no more of it than before passes, whatever the limit is by now.
-            let takes = |max: u32| quota::holds(&key.pool, &cluster.shape, Scale { max, ..cluster.scale });
-            if takes(max) <= before.map_or(0, takes) {
+            let took = before.as_ref().filter(|(shape, _)| was_on(&key, shape));
+            let took = took.map_or(0, |(shape, scale)| quota::holds(&key.pool, shape, *scale));
+            if quota::holds(&key.pool, &cluster.shape, cluster.declared) <= took {
                 continue;
             }
             let held = after.quota_usage.get(&key).map_or(0, |usage| usage.held);
@@ -103,6 +110,18 @@ impl Grants {
                 broken(out, "Q1", format!("cluster {id} makes {held} of {limit} of {key}"));
             }
         }
+    }
+}
+
+/// W1: of the nodes of an older definition one is replaced at a time.
+fn one_by_one(id: NodeId, after: &State, out: &mut Vec<Violation>) {
+    let by_roll = |node: &Node| node.cordon.as_ref().is_some_and(|cordon| cordon.reason.starts_with(BY_ROLL));
+    let goes = |node: &Node| by_roll(node) && !matches!(node.state, NodeState::Unusable { .. });
+    let Some(node) = after.nodes.get(&id).filter(|node| by_roll(node)) else { return };
+    let Some(cluster) = after.clusters.get(&node.cluster) else { return };
+    let others = cluster.old.iter().filter(|other| **other != id).filter_map(|id| after.nodes.get(id));
+    if let Some(other) = others.into_iter().find(|node| goes(node)) {
+        broken(out, "W1", format!("nodes {id} and {} are replaced at once", other.id));
     }
 }
 

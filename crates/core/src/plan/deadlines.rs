@@ -26,6 +26,9 @@ pub fn expire(draft: &mut Draft, dirty: &mut Dirty, now: Millis) {
             Timer::Cluster(id) => {
                 dirty.clusters.insert(id);
             }
+            Timer::Window(id) => {
+                dirty.clusters.insert(id);
+            }
             Timer::Schedule(id) => schedule_due(draft, id, now),
             Timer::Draining => stop_everything(draft, now),
             Timer::Money(id) => dirty.clusters.extend(draft.state.nodes.get(&id).map(|node| node.cluster)),

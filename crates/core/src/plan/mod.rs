@@ -2,8 +2,9 @@
 //!
 //! 1. [`deadlines`]: what has come due.
 //! 2. Families of jobs whose members ended, or that are to end: [`families`].
-//! 3. For each dirty cluster: [`money`] leases are renewed or not; then [`retire`] if it is going, else [`place`] waiting jobs on free nodes, then [`scale`] the
-//!    number of nodes to the work. Then families again, if that ended jobs.
+//! 3. For each dirty cluster: [`money`] leases are renewed or not, [`windows`] hold its minimum and maximum; then [`retire`] if it is going, else [`place`]
+//!    waiting jobs on free nodes, then [`scale`] the number of nodes to the work, then [`roll`] on nodes of an older definition. Then families again, if that
+//!    ended jobs.
 //! 4. Workspaces whose last cluster went.
 //!
 //! Deciding to add a node happens in `scale.rs`, and nowhere else.
@@ -14,8 +15,11 @@ mod money;
 mod place;
 mod reserve;
 mod retire;
+mod roll;
 mod scale;
+mod windows;
 
+pub(crate) use roll::BY_ROLL;
 pub(crate) use scale::counted;
 pub use scale::{Packing, node_cut, nodes_ever, provider_nodes_ever};
 
@@ -164,6 +168,7 @@ const ROUNDS_MAX: usize = 4;
 /// True if there was more to do than `budget` events.
 fn plan_cluster(draft: &mut Draft, id: ClusterId, now: Millis, budget: usize) -> bool {
     money::hold(draft, id, now);
+    windows::hold(draft, id, now);
     let Some(cluster) = draft.state.clusters.get(&id) else { return false };
     if cluster.is_deleting() {
         return retire::cluster(draft, id, now, budget);
@@ -172,6 +177,9 @@ fn plan_cluster(draft: &mut Draft, id: ClusterId, now: Millis, budget: usize) ->
         retire::drain(draft, id, now);
         return false;
     }
+    // What is beyond the maximum goes before anything new could come onto it.
+    windows::stop(draft, id, now);
+    scale::beyond_maximum(draft, id, now);
     let seen = |draft: &Draft| {
         let cluster = draft.state.clusters.get(&id)?;
         Some((cluster.live, cluster.unheard))
@@ -183,7 +191,8 @@ fn plan_cluster(draft: &mut Draft, id: ClusterId, now: Millis, budget: usize) ->
         // Which nodes come, and whether there is room for more, says who may go before whom.
         let before = seen(draft);
         scale::scale(draft, id, now);
-        if seen(draft) == before {
+        let rolls = roll::roll(draft, id, now);
+        if seen(draft) == before && !rolls {
             break;
         }
     }

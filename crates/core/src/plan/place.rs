@@ -140,7 +140,13 @@ fn find(state: &State, job: &Job, search: &mut Search) -> Option<NodeId> {
         Need::Share(share) => {
             let shared = search.shared(state, cluster, share);
             debug_assert_eq!(shared, cluster.open.iter().copied().find(|node| has_room(state, *node, share)));
-            shared.or_else(|| cluster.idle.get_min().copied())
+            // Nodes of an older definition may be smaller.
+            match cluster.old.is_empty() {
+                true => shared.or_else(|| cluster.idle.get_min().copied()),
+                false => {
+                    shared.or_else(|| cluster.idle.iter().copied().find(|node| has_room(state, *node, share)))
+                }
+            }
         }
     }
 }

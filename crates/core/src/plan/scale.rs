@@ -22,6 +22,7 @@ use crate::quota;
 use crate::settings::ProviderSettings;
 use crate::state::State;
 use crate::units::{Capacity, Millis};
+use crate::window;
 
 /// Of whoever may have no more, so many are named.
 const CUTS_TOLD_MAX: usize = 3;
@@ -56,6 +57,16 @@ pub fn scale(draft: &mut Draft, id: ClusterId, now: Millis) {
     keep(draft, id, demand.nodes, cuts, now);
 }
 
+/// Lets nodes with nothing on them go while there are more than the maximum.
+pub fn beyond_maximum(draft: &mut Draft, id: ClusterId, now: Millis) {
+    let Some(cluster) = draft.state.clusters.get(&id).filter(|c| c.live > c.scale.max) else { return };
+    let max = cluster.scale.max;
+    let locked = lock::scaling_cut(&draft.state, cluster).is_some();
+    if !locked || planted::is(Bug::LockIgnored) {
+        shrink(draft, id, max, now);
+    }
+}
+
 /// Nodes with nothing on them that are only there to go. A lock keeps those that somebody drains; what is taken back is
 /// taken, lock or no lock.
 fn done_with(state: &State, cluster: &Cluster, locked: bool) -> Vec<(NodeId, Arc<str>)> {
@@ -83,7 +94,9 @@ fn step(draft: &mut Draft, id: ClusterId, demand: &Demand, now: Millis) -> Vec<C
     let Some(cluster) = draft.state.clusters.get(&id).cloned() else { return cuts };
     let desired = demand.nodes.clamp(cluster.scale.min, cluster.scale.max);
     if demand.nodes > cluster.scale.max {
-        cuts.push(Cut::Maximum { wanted: demand.nodes, max: cluster.scale.max });
+        let max = cluster.scale.max;
+        let by_window = window::cut(&cluster, demand.nodes);
+        cuts.push(by_window.unwrap_or(Cut::Maximum { wanted: demand.nodes, max }));
     }
     cuts.extend(demand.held_back.clone());
 
@@ -388,7 +401,13 @@ fn shrink(draft: &mut Draft, id: ClusterId, desired: u32, now: Millis) {
             return;
         }
         let reason: Arc<str> = if live > cluster.scale.max {
-            format!("max_instances was lowered to {}", cluster.scale.max).into()
+            match &cluster.scheduled.max_by {
+                Some(name) => {
+                    format!("max_instances is held at {} by the schedule '{name}'", cluster.scale.max)
+                }
+                None => format!("max_instances was lowered to {}", cluster.scale.max),
+            }
+            .into()
         } else if serves(&node) && serving <= desired {
             continue;
         } else if node.is_idle() && now >= node.since.plus(cluster.scale.idle_ms) {

@@ -195,7 +195,10 @@ impl<'a> World<'a> {
                 let scale = self.scales[at].1;
                 if scale != cluster.scale {
                     let (id, revision, document) = (cluster.id, cluster.revision + 1, cluster.document);
-                    draft.emit(now, ClusterUpdated { id, revision, scale, document, reference: None });
+                    draft.emit(
+                        now,
+                        ClusterUpdated { id, revision, scale, document, reference: None, remade: None },
+                    );
                 }
             }
             What::Submit(id) => {

@@ -81,6 +81,25 @@ pub enum Step {
         jobs: u8,
         each: bool,
     },
+    /// Within the next minutes.
+    PutWindow {
+        which: u8,
+        name: u8,
+        min: Option<u8>,
+        max: u8,
+        from_s: u8,
+        lasts_s: u8,
+        stops: bool,
+    },
+    DeleteWindow {
+        which: u8,
+        name: u8,
+    },
+    /// Another size, or another login.
+    Remake {
+        which: u8,
+        size: u8,
+    },
     PutBudget {
         which: u8,
         scope: u8,
@@ -113,6 +132,10 @@ pub fn step() -> impl Strategy<Value = Step> {
         2 => (any::<u8>(), 1..4u8, any::<u8>()).prop_map(|(job, attempt, node)| Step::StaleNews { job, attempt, node }),
         2 => any::<u8>().prop_map(|node| Step::Evict { node }),
         1 => (any::<u8>(), 0..3u8).prop_map(|(node, how)| Step::Cordon { node, how }),
+        2 => (0..3u8, 0..2u8, prop::option::of(0..3u8), 0..4u8, (0..90u8, 1..200u8), any::<bool>())
+            .prop_map(|(which, name, min, max, (from_s, lasts_s), stops)| Step::PutWindow { which, name, min, max, from_s, lasts_s, stops }),
+        1 => (0..3u8, 0..2u8).prop_map(|(which, name)| Step::DeleteWindow { which, name }),
+        2 => (0..3u8, 0..4u8).prop_map(|(which, size)| Step::Remake { which, size }),
         3 => (0..4u8, 0..6u8, 1..120_000u64, any::<bool>())
             .prop_map(|(which, scope, amount, day)| Step::PutBudget { which, scope, amount, day }),
         1 => (0..4u8).prop_map(|which| Step::DeleteBudget { which }),
@@ -135,6 +158,10 @@ pub fn step_of_jobs() -> impl Strategy<Value = Step> {
         8 => (any::<u8>(), 1..5u8, 0..10u8).prop_map(|(node, number, news)| Step::AttemptNews { node, number, news }),
         2 => any::<u8>().prop_map(|node| Step::Evict { node }),
         1 => (any::<u8>(), 0..3u8).prop_map(|(node, how)| Step::Cordon { node, how }),
+        2 => (0..3u8, 0..2u8, prop::option::of(0..3u8), 0..4u8, (0..90u8, 1..200u8), any::<bool>())
+            .prop_map(|(which, name, min, max, (from_s, lasts_s), stops)| Step::PutWindow { which, name, min, max, from_s, lasts_s, stops }),
+        1 => (0..3u8, 0..2u8).prop_map(|(which, name)| Step::DeleteWindow { which, name }),
+        2 => (0..3u8, 0..4u8).prop_map(|(which, size)| Step::Remake { which, size }),
         2 => (0..8u8).prop_map(|cores| Step::Quota { cores }),
         1 => any::<bool>().prop_map(|on| Step::Lock { on }),
         2 => (0..10u8, any::<bool>()).prop_map(|(jobs, each)| Step::Allow { jobs, each }),

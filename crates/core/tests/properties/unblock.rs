@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use neap_core::decide::decide;
-use neap_core::event::{JobEnded, ServerStarted};
+use neap_core::event::{JobEnded, NodeGone, ServerStarted};
 use neap_core::job::Outcome;
 use neap_core::node::NodeState;
 use neap_core::plan::{Dirty, plan_into};
@@ -85,15 +85,32 @@ fn starts(world: &World, id: JobId, lifted: &BTreeSet<Kind>) -> bool {
         let other = Arc::make_mut(draft.state.clusters.get_mut(&other).expect("it is there"));
         if other.id != cluster {
             (other.scale.min, other.scale.max, other.boot) = (0, other.live, Default::default());
+            (other.declared, other.windows, other.scheduled) =
+                (other.scale, Default::default(), Default::default());
+            other.old = Default::default();
         } else {
+            if lifted.contains(&Kind::Window) {
+                (other.windows, other.scheduled) = (Default::default(), Default::default());
+                other.scale = other.declared;
+            }
             if lifted.contains(&Kind::Maximum) {
-                other.scale.max = 60_000;
+                other.declared.max = 60_000;
+                if other.scheduled.max_by.is_none() {
+                    other.scale.max = 60_000;
+                }
             }
             if lifted.contains(&Kind::BootBackoff) {
                 other.boot = Default::default();
             }
         }
         other.scale.idle_ms = 1_000_000_000;
+        other.declared.idle_ms = other.scale.idle_ms;
+    }
+    if lifted.contains(&Kind::Rolling) {
+        let old: Vec<NodeId> = draft.state.clusters[&cluster].old.iter().copied().collect();
+        for id in old.into_iter().filter(|id| draft.state.nodes[id].attempts.is_empty()).collect::<Vec<_>>() {
+            draft.emit(world.now, NodeGone { id, reason: "it is replaced".into() });
+        }
     }
     for _ in 0..60 {
         let mut dirty = Dirty { timers_seen: world.now, ..Dirty::all(&draft.state) };

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use neap_core::allowance::{Allowance, AllowanceKey, Who, Within};
 use neap_core::budget::{BudgetScope, Every, tag_label};
-use neap_core::command::{AttemptNews, PutBudget, PutCluster, PutLock, PutWorkspace, Report, SubmitJob};
+use neap_core::command::{
+    AttemptNews, PutBudget, PutCluster, PutLock, PutWindow, PutWorkspace, RemakeCluster, Report, SubmitJob,
+};
 use neap_core::decide::decide;
 use neap_core::family::FamilyKind;
 use neap_core::invariants::{self, History, Violation};
@@ -15,11 +17,12 @@ use neap_core::node::NodeState;
 use neap_core::plan::{Dirty, plan, plan_into};
 use neap_core::quota::{Holder, Pool, QuotaKey};
 use neap_core::state::GroupKey;
+use neap_core::window::Span;
 use neap_core::{
     AttemptId, Capacity, ClusterId, Command, Draft, JobId, MicroUsd, Millis, NodeId, State, WorkspaceId,
 };
 
-use crate::steps::{DOCUMENT, Step, attempt_news, family, job, node_news, settings};
+use crate::steps::{DOCUMENT, Step, attempt_news, cluster_name, family, job, node_news, settings};
 
 pub struct World {
     pub state: State,
@@ -113,6 +116,10 @@ impl World {
     fn node(&self, pick: u8) -> Option<NodeId> {
         let nodes: Vec<_> = self.state.nodes.keys().copied().collect();
         (!nodes.is_empty()).then(|| nodes[pick as usize % nodes.len()])
+    }
+
+    fn cluster(&self, which: u8) -> Option<ClusterId> {
+        self.state.cluster(WorkspaceId(1), &cluster_name(which)).map(|cluster| cluster.id)
     }
 
     pub fn take(&mut self, step: Step) {
@@ -240,6 +247,56 @@ impl World {
                 let allowance = (jobs < 9).then_some(Allowance { jobs: Some(jobs.into()), cores: None });
                 let key = AllowanceKey { within, who };
                 self.command(Command::SetAllowance { key, allowance, by: "me".into() });
+            }
+            Step::PutWindow { which, name, min, max, from_s, lasts_s, stops } => {
+                let Some(cluster) = self.cluster(which) else { return };
+                let from = self.now.plus(u64::from(from_s) * 1_000);
+                let span = |from: Millis| Span {
+                    from,
+                    until: from.plus(u64::from(lasts_s) * 1_000),
+                    offsets: (0, 0),
+                };
+                self.command(Command::PutWindow(PutWindow {
+                    cluster,
+                    name: format!("window-{name}").into(),
+                    enabled: lasts_s % 8 != 0,
+                    min: min.map(Into::into),
+                    max: (max < 3 || min.is_none()).then_some(max.into()),
+                    stops,
+                    zone: "UTC".into(),
+                    spans: vec![span(from), span(from.plus(300_000))],
+                    refill_at: None,
+                    document: DOCUMENT,
+                    by: "me".into(),
+                    problems: vec![],
+                }));
+            }
+            Step::DeleteWindow { which, name } => {
+                let Some(cluster) = self.cluster(which) else { return };
+                self.command(Command::DeleteWindow { cluster, name: format!("window-{name}").into() });
+            }
+            Step::Remake { which, size } => {
+                let Some(cluster) = self.cluster(which).and_then(|id| self.state.clusters.get(&id)) else {
+                    return;
+                };
+                let size = ["Standard_DS3_v2", "Standard_DS2_v2", "Standard_DS4_v2"].get(usize::from(size));
+                let put = PutCluster {
+                    workspace: WorkspaceId(1),
+                    name: cluster.name.clone(),
+                    location: None,
+                    size: size.map(|size| (*size).into()),
+                    tier: None,
+                    network: None,
+                    reference: None,
+                    min: Some(cluster.declared.min.into()),
+                    max: Some(cluster.declared.max.into()),
+                    idle_ms: i64::try_from(cluster.declared.idle_ms).ok(),
+                    document: DOCUMENT,
+                    problems: vec![],
+                };
+                // Without a size it is the login that changes.
+                let make = size.is_none().then(|| format!("login-{}", cluster.revision).into());
+                self.command(Command::RemakeCluster(RemakeCluster { put, make }));
             }
             Step::PutBudget { which, scope, amount, day } => {
                 let scope = match scope {

@@ -204,6 +204,7 @@ fn a_change_counts_and_what_is_for_ever_is_not_changed() {
         scale: Scale { min: 0, max: 4, idle_ms: 120_000 },
         document: OTHER_DOCUMENT,
         reference: None,
+        remade: None,
     };
     for command in [
         same(|_| {}),

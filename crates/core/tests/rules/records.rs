@@ -172,7 +172,14 @@ fn an_idle_nodes_time_follows_its_clusters_idle_time() {
     let timers = |world: &World| -> Vec<(Millis, Timer)> { world.state.timers.iter().copied().collect() };
     assert_eq!(timers(&world), [(since.plus(10_000), Timer::Node(NodeId(1)))]);
     let scale = Scale { min: 1, max: 1, idle_ms: 500 };
-    let event = ClusterUpdated { id: CPU, revision: 7, scale, document: OTHER_DOCUMENT, reference: None };
+    let event = ClusterUpdated {
+        id: CPU,
+        revision: 7,
+        scale,
+        document: OTHER_DOCUMENT,
+        reference: None,
+        remade: None,
+    };
     apply(&mut world.state, world.now, &event.into());
     assert_eq!(timers(&world), [(since.plus(500), Timer::Node(NodeId(1)))]);
     assert_eq!((world.cpu().scale, world.cpu().revision), (scale, 7));

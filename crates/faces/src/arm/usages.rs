@@ -37,7 +37,7 @@ fn rows(state: &State, subscription: &str, location: &str) -> Vec<Value> {
         .map(|size| (size.family, 0))
         .collect();
     for cluster in state.clusters.values().filter(|cluster| *cluster.location == *location) {
-        let held = quota::holds(&Pool::Dedicated, &cluster.shape, cluster.scale);
+        let held = quota::holds(&Pool::Dedicated, &cluster.shape, cluster.declared);
         let tier = cluster.shape.tier.canonical();
         let name = format!("{} Cluster {tier} vCPUs", family_words(&cluster.shape.family));
         if cluster.shape.tier == Tier::LowPriority {
@@ -45,7 +45,7 @@ fn rows(state: &State, subscription: &str, location: &str) -> Vec<Value> {
         }
         if let Some(workspace) = state.workspaces.get(&cluster.workspace) {
             let id = paths::cluster_id(workspace, cluster);
-            let in_use = quota::cores(&cluster.shape) * cluster.nodes.len() as u64;
+            let in_use = state.nodes_of(cluster).map(|node| quota::cores(&node.shape)).sum();
             out.push(row(&id, "workspaces/computes", &name, location, (held, in_use, None)));
         }
     }

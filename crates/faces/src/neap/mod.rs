@@ -2,6 +2,7 @@
 
 mod budgets;
 mod cost;
+pub(crate) mod dependents;
 mod diff;
 mod evict;
 mod explain;
@@ -18,13 +19,14 @@ mod run_metrics;
 mod shutdown;
 mod status;
 mod waste;
+pub(crate) mod windows;
 
 use axum::response::Response;
 use neap_core::Refusal;
 use neap_core::state::Workspace;
 
 use crate::app::App;
-use crate::arm::{errors, workspaces};
+use crate::arm::{computes, errors, workspaces};
 use crate::ask::Ask;
 use crate::{reply, services};
 
@@ -66,6 +68,9 @@ async fn in_workspace(
         (method @ ("GET" | "PUT"), ["allowances"]) => {
             queue::allowances(app, ask, workspace, method == "PUT").await
         }
+        ("PUT", ["computes", c]) => computes::remake(app, ask, workspace, c).await,
+        ("GET", ["computes", c, "dependents"]) => dependents::get(app, workspace, c),
+        (_, ["computes", c, "schedules", rest @ ..]) => windows::answer(app, ask, workspace, c, rest).await,
         ("GET", ["computes", c, "revisions"]) => revisions::list(app, workspace, c),
         ("POST", ["computes", c, "evict"]) => evict::post(app, ask, workspace, c).await,
         ("GET", ["cost"]) => cost::get(app, ask, workspace),

@@ -52,6 +52,10 @@ pub(crate) fn document(ask: &Ask) -> Value {
     for (path, what) in [
         ("computes/{compute}/queue", "Who waits, in which order, and what each owner has used."),
         ("computes/{compute}/explain", "Why a cluster is as it is, and what the first who wait lack."),
+        (
+            "computes/{compute}/dependents",
+            "What hangs on a cluster: jobs, schedules, batch deployments, budgets, locks.",
+        ),
         ("allowances", "How much each user or team may have running; PUT sets one."),
     ] {
         paths.insert(
@@ -83,6 +87,34 @@ pub(crate) fn document(ask: &Ask) -> Value {
             json!({"post": operation(what, parts, &json!({"type": "object"}))}),
         );
     }
+    let window = json!({"type": "object", "properties": {"name": text, "compute": text, "enabled": {"type": "boolean"}, "open": {"type": "boolean"},
+        "start": text, "end": text, "duration": text, "time_zone": text, "not_on": {"type": "array", "items": text},
+        "also_on": {"type": "array", "items": text}, "min": number, "max": number, "running": {"type": "string", "enum": ["finish", "stop"]},
+        "next_change": {"type": ["object", "null"]}, "spans": {"type": "array", "items": {"type": "object"}}}});
+    paths.insert(
+        format!("{WORKSPACE}/computes/{{compute}}/schedules"),
+        json!({"get": operation("Windows on a cluster's minimum and maximum, and what is in force.", &["compute"],
+            &json!({"type": "object", "properties": {"value": {"type": "array", "items": window}, "in_force": {"type": "object"}}}))}),
+    );
+    paths.insert(
+        format!("{WORKSPACE}/computes/{{compute}}/schedules/{{schedule}}"),
+        json!({
+            "get": operation("One window.", &["compute", "schedule"], &window),
+            "put": operation("Puts a window in place.", &["compute", "schedule"], &window),
+            "delete": plain("Takes a window away; what is declared is in force at once.", &["compute", "schedule"]),
+        }),
+    );
+    for verb in ["enable", "disable"] {
+        paths.insert(
+            format!("{WORKSPACE}/computes/{{compute}}/schedules/{{schedule}}/{verb}"),
+            json!({"post": operation("Switches a window on or off.", &["compute", "schedule"], &window)}),
+        );
+    }
+    paths.insert(
+        format!("{WORKSPACE}/computes/{{compute}}"),
+        json!({"put": operation("Changes a cluster as ARM's PUT does, and also its size, tier, SSH and network: nodes are then replaced one by one.",
+            &["compute", "?neapDryRun"], &json!({"type": "object"}))}),
+    );
     let kept = json!({"type": "array", "items": {"type": "object", "properties": {"rank": number, "attempt": number, "saved": text,
         "changed": {"type": ["string", "null"]}, "ended": {"type": ["string", "null"]}, "files": number, "bytes": number,
         "lost_seconds": {"type": ["number", "null"]}}}});

@@ -7,6 +7,7 @@ use neap_core::allowance::{Allowance, AllowanceKey, Gate, Who, Within};
 use neap_core::job::Need;
 use neap_core::queue::Order;
 use neap_core::state::Workspace;
+use neap_core::window::next_change;
 use neap_core::{Command, Refusal, State, unblock};
 use serde_json::{Value, json};
 
@@ -99,6 +100,21 @@ pub(crate) fn explain_cluster(app: &App, workspace: &Workspace, name: &str) -> R
         })
         .collect();
     let mut reasons: Vec<String> = cluster.cuts.iter().map(neap_core::cluster::Cut::sentence).collect();
+    if let Some(name) = cluster.scheduled.max_by.as_deref().filter(|_| reasons.is_empty()) {
+        let until = cluster.scheduled.until.as_ref().map_or_else(String::new, |at| format!(" until {at}"));
+        let (max, declared) = (cluster.scale.max, cluster.declared.max);
+        reasons.push(format!(
+            "The schedule '{name}' holds max_instances at {max}{until}; it is {declared} otherwise."
+        ));
+    }
+    if !cluster.old.is_empty() {
+        reasons.push(format!(
+            "Its nodes are being replaced one by one since revision {}: {} of an older definition {} left.",
+            cluster.revision,
+            cluster.old.len(),
+            if cluster.old.len() == 1 { "is" } else { "are" }
+        ));
+    }
     if reasons.is_empty() {
         reasons.push(if cluster.queue.is_empty() {
             format!("Nothing waits; {} of its {} nodes have work.", cluster.busy, cluster.live)
@@ -109,6 +125,9 @@ pub(crate) fn explain_cluster(app: &App, workspace: &Workspace, name: &str) -> R
         });
     }
     Ok(reply::ok(&json!({
+        "next_change": next_change(cluster.declared, &cluster.windows, now).map(|change| {
+            json!({"at": change.at.rfc3339(), "clock": change.clock, "min": change.min, "max": change.max})
+        }),
         "cluster": cluster.name, "live": cluster.live, "busy": cluster.busy, "target": cluster.target,
         "min": cluster.scale.min, "max": cluster.scale.max, "waiting": cluster.queue.len(),
         "reasons": reasons, "jobs": first,

@@ -21,13 +21,22 @@ pub(crate) fn list(app: &App, workspace: &Workspace, name: &str) -> Result<Respo
     };
     let revisions = app.control.reader().revisions(cluster.id, REVISIONS_MAX).map_err(unreadable)?;
     let mut value = Vec::with_capacity(revisions.len());
-    for revision in &revisions {
+    // Newest first: a revision has the shape of the last one up to it that says one.
+    let shaped = |at: usize| {
+        revisions[at..].iter().find_map(|revision| match &revision.event {
+            Event::ClusterCreated(e) => Some(e.shape.clone()),
+            Event::ClusterUpdated(e) => e.remade.as_ref().map(|remade| remade.shape.clone()),
+            _ => None,
+        })
+    };
+    for (at, revision) in revisions.iter().enumerate() {
         let (scale, document, reference): (Scale, DocHash, _) = match &revision.event {
             Event::ClusterCreated(e) => (e.scale, e.document, &e.reference),
             Event::ClusterUpdated(e) => (e.scale, e.document, &e.reference),
             _ => continue,
         };
         let document: ClusterDocument = app.document(&document)?;
+        let shape = shaped(at);
         value.push(json!({
             "revision": revision.revision,
             "at": revision.at.rfc3339(),
@@ -37,6 +46,13 @@ pub(crate) fn list(app: &App, workspace: &Workspace, name: &str) -> Result<Respo
             "min_instances": scale.min,
             "max_instances": scale.max,
             "idle_time_before_scale_down": scale.idle_ms / 1_000,
+            "size": shape.as_ref().map(|shape| shape.size.clone()),
+            "tier": shape.as_ref().map(|shape| shape.tier.canonical()),
+            "subnet": document.subnet,
+            "enable_node_public_ip": document.public_ip,
+            "ssh_public_access": document.remote_login,
+            "ssh_admin_username": document.admin_user,
+            "ssh_key_value": document.admin_key,
             "tags": document.tags,
             "description": document.description,
         }));

@@ -71,6 +71,57 @@ pub struct CreateArgs {
     user_tenant_id: Option<String>,
 }
 
+/// What Azure keeps for ever, and `neap compute update` replaces nodes for.
+#[derive(Debug, Args)]
+struct NodeArgs {
+    /// Size of a node: nodes are replaced one by one
+    #[arg(long)]
+    size: Option<String>,
+    /// dedicated or low_priority: nodes are replaced one by one
+    #[arg(long)]
+    tier: Option<String>,
+    /// Whether nodes have a public address: nodes are replaced one by one
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_parser = flag_value, value_name = "BOOL")]
+    enable_node_public_ip: Option<bool>,
+    /// Whether the SSH port is public: nodes are replaced one by one
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_parser = flag_value, value_name = "BOOL")]
+    ssh_public_access_enabled: Option<bool>,
+    /// User name of the administrator on the nodes: nodes are replaced one by one
+    #[arg(long, value_name = "NAME")]
+    admin_username: Option<String>,
+    /// Public SSH key of the administrator: nodes are replaced one by one
+    #[arg(long, value_name = "KEY")]
+    ssh_key_value: Option<String>,
+    /// Subnet, by full resource id: nodes are replaced one by one
+    #[arg(long)]
+    subnet: Option<String>,
+}
+
+impl NodeArgs {
+    fn apply(&self, document: &mut Document) -> Outcome<()> {
+        for (path, value) in [
+            ("size", &self.size),
+            ("tier", &self.tier),
+            ("ssh_settings.admin_username", &self.admin_username),
+            ("ssh_settings.ssh_key_value", &self.ssh_key_value),
+            ("network_settings.subnet", &self.subnet),
+        ] {
+            if let Some(value) = value {
+                document.set(path, value.as_str().into())?;
+            }
+        }
+        for (path, value) in [
+            ("enable_node_public_ip", self.enable_node_public_ip),
+            ("ssh_public_access_enabled", self.ssh_public_access_enabled),
+        ] {
+            if let Some(value) = value {
+                document.set(path, value.into())?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// What may be given at creation and changed later.
 #[derive(Debug, Args)]
 pub struct ScaleArgs {
@@ -106,13 +157,19 @@ pub struct ScaleArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  neap compute update -n cpu --max-instances 8\n  \
                   neap compute update -n cpu --min-instances 0 -d 0\n  \
-                  neap compute update -n cpu --set description=\"night runs\" tags.team=vision")]
+                  neap compute update -n cpu --set description=\"night runs\" tags.team=vision\n  \
+                  neap compute update -n cpu --size Standard_DS4_v2 --dry-run")]
 pub struct UpdateArgs {
     /// Name of the cluster
     #[arg(long, short = 'n')]
     name: String,
     #[command(flatten)]
     scale: ScaleArgs,
+    #[command(flatten)]
+    nodes: NodeArgs,
+    /// Do not ask before nodes are replaced
+    #[arg(long, short = 'y')]
+    yes: bool,
     /// Remove a property, by path
     #[arg(long, num_args = 1.., value_name = "PATH")]
     remove: Vec<String>,
@@ -155,11 +212,21 @@ pub fn update(args: &UpdateArgs, global: &Global, terminal: &Terminal) -> Outcom
                 Err(message) => return Err(Failure::usage(format!("--remove {path}: {message}"))),
             }
         }
+        args.nodes.apply(&mut document)?;
         args.scale.apply(&mut document, args.force_string)?;
-        if args.scale.dry_run {
-            return show_plan(&dry_run(&document, &session).await?, &session);
+        if document.value["name"].as_str().is_some_and(|name| !name.eq_ignore_ascii_case(&args.name)) {
+            return Err(Failure::usage("the name of a cluster cannot be changed")
+                .hint("create another cluster under the new name"));
         }
-        put(&document, &session, args.scale.no_wait, "updating").await
+        let plan = dry_run_own(&document, &session).await?;
+        if args.scale.dry_run {
+            return show_plan(&plan, &session);
+        }
+        if plan["roll"].is_object() && !args.yes {
+            session.terminal.note(&describe(&plan));
+            session.terminal.confirm(&format!("Replace the nodes of {} one by one?", args.name))?;
+        }
+        put_own(&document, &session, args.scale.no_wait, "updating").await
     })
 }
 
@@ -178,6 +245,13 @@ async fn dry_run(document: &Document, session: &Session) -> Outcome<Value> {
     Ok(session.client.call(Method::PUT, &path, Some(&request.body)).await?.body)
 }
 
+/// The same of a change that may replace nodes.
+async fn dry_run_own(document: &Document, session: &Session) -> Outcome<Value> {
+    let request = compute_request(document, &session.scope)?;
+    let path = session.own_path(&format!("computes/{}?neapDryRun=true", segment(&request.name)));
+    Ok(session.client.call(Method::PUT, &path, Some(&request.body)).await?.body)
+}
+
 fn show_plan(plan: &Value, session: &Session) -> Outcome<()> {
     session.terminal.note(&describe(plan));
     for warning in plan["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
@@ -185,7 +259,8 @@ fn show_plan(plan: &Value, session: &Session) -> Outcome<()> {
     }
     let changes = json!({
         "revision": plan["revision"], "changes": plan["changes"], "nodes_added": plan["nodesAdded"],
-        "nodes_let_go": plan["nodesLetGo"], "cuts": plan["cuts"],
+        "nodes_let_go": plan["nodesLetGo"], "cuts": plan["cuts"], "roll": plan["roll"],
+        "dependents": plan["dependents"],
     });
     session.print(
         &changes,
@@ -211,7 +286,72 @@ pub fn describe(plan: &Value) -> String {
         })
         .collect();
     lines.push(format!("nodes added at once: {}, let go: {}", plan["nodesAdded"], plan["nodesLetGo"]));
+    if plan["roll"].is_object() {
+        lines.extend(describe_roll(&plan["roll"]));
+    }
+    lines.extend(dependents(&plan["dependents"]));
     lines.join("\n")
+}
+
+/// Which nodes are replaced, and what that means for quotas and costs.
+fn describe_roll(roll: &Value) -> Vec<String> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let named = |value: &Value| list(value).iter().map(text).collect::<Vec<_>>().join(", ");
+    let nodes: Vec<String> = list(&roll["nodes"])
+        .iter()
+        .map(|node| match named(&node["jobs"]) {
+            jobs if jobs.is_empty() => format!("{} ({})", text(&node["node"]), text(&node["state"])),
+            jobs => format!("{} (once {jobs} has ended)", text(&node["node"])),
+        })
+        .collect();
+    let mut lines = vec![format!("nodes replaced, one by one: {}", nodes.join(", "))];
+    for quota in list(&roll["quotas"]) {
+        let limit = quota["limit"].as_u64().map_or_else(String::new, |limit| format!(" of {limit}"));
+        lines.push(format!(
+            "{} of {}: {} -> {}{limit} cores held",
+            text(&quota["name"]),
+            text(&quota["of"]),
+            quota["held_before"],
+            quota["held_after"]
+        ));
+    }
+    let price = |key: &str| text(&roll[key]["node_hour_usd"]);
+    lines.push(format!(
+        "price of a node, USD an hour: {} -> {}",
+        price("price_before"),
+        price("price_after")
+    ));
+    lines
+}
+
+/// What hangs on a cluster, one line for each kind.
+pub fn dependents(found: &Value) -> Vec<String> {
+    let list = |key: &str| found[key].as_array().cloned().unwrap_or_default();
+    let names = |key: &str| -> Vec<String> {
+        let name =
+            |value: &Value| value.as_str().or_else(|| value["name"].as_str()).unwrap_or_default().to_owned();
+        list(key).iter().map(name).collect()
+    };
+    let mut lines = Vec::new();
+    let (running, waiting) = (&found["jobs"]["running"], &found["jobs"]["waiting"]);
+    if running.as_u64().unwrap_or(0) + waiting.as_u64().unwrap_or(0) > 0 {
+        lines.push(format!("jobs on it: {running} running, {waiting} waiting"));
+    }
+    for (key, words) in [
+        ("job_schedules", "schedules that submit jobs to it"),
+        ("batch_deployments", "batch deployments on it"),
+        ("compute_schedules", "schedules of its minimum and maximum"),
+        ("budgets", "budgets on it"),
+        ("locks", "locks on it"),
+        ("limits", "limits on what somebody may have on it"),
+    ] {
+        let names = names(key);
+        if !names.is_empty() {
+            lines.push(format!("{words}: {}", names.join(", ")));
+        }
+    }
+    lines
 }
 
 /// The cluster with some of its properties set to these.
@@ -225,18 +365,37 @@ async fn with_properties(name: &str, properties: &[(&str, Value)], session: &Ses
 }
 
 pub async fn plan_update(name: &str, properties: &[(&str, Value)], session: &Session) -> Outcome<Value> {
-    dry_run(&with_properties(name, properties, session).await?, session).await
+    dry_run_own(&with_properties(name, properties, session).await?, session).await
 }
 
 pub async fn set_properties(name: &str, properties: &[(&str, Value)], session: &Session) -> Outcome<()> {
-    put(&with_properties(name, properties, session).await?, session, false, "updating").await
+    put_own(&with_properties(name, properties, session).await?, session, false, "updating").await
 }
 
+/// Through ARM, which refuses what Azure refuses.
 async fn put(document: &Document, session: &Session, no_wait: bool, doing: &str) -> Outcome<()> {
     let request = compute_request(document, &session.scope)?;
     let path = session.path(&format!("computes/{}", segment(&request.name)));
+    send(&request, &path, session, no_wait, doing).await
+}
+
+/// Through Neap's own face: nodes may be replaced.
+async fn put_own(document: &Document, session: &Session, no_wait: bool, doing: &str) -> Outcome<()> {
+    let request = compute_request(document, &session.scope)?;
+    let path = session.own_path(&format!("computes/{}", segment(&request.name)));
+    send(&request, &path, session, no_wait, doing).await
+}
+
+async fn send(
+    request: &ComputeRequest,
+    put_at: &str,
+    session: &Session,
+    no_wait: bool,
+    doing: &str,
+) -> Outcome<()> {
+    let path = session.path(&format!("computes/{}", segment(&request.name)));
     let spinner = session.terminal.spinner(&format!("{doing} {}", request.name));
-    let answer = session.client.call(Method::PUT, &path, Some(&request.body)).await;
+    let answer = session.client.call(Method::PUT, put_at, Some(&request.body)).await;
     let resource = match answer {
         Ok(answer) if no_wait => Ok(answer.body),
         Ok(answer) => match session.client.wait(&answer).await {

@@ -5,6 +5,7 @@ mod delete;
 mod evict;
 mod health;
 mod revisions;
+mod schedule;
 mod show;
 
 pub use change::{ScaleArgs, changed};
@@ -32,13 +33,14 @@ pub enum ComputeCommand {
     List(show::ListArgs),
     /// Change a cluster
     ///
-    /// Minimum, maximum, idle time, tags, description and identity can change. What cannot (size, tier, location,
-    /// network, SSH) is refused in words. A lower maximum takes idle nodes at once and busy ones when their job ends.
+    /// Minimum, maximum, idle time, tags, description and identity change at once; a lower maximum takes idle nodes at once and
+    /// busy ones when their job ends. Another size, tier, network or SSH setting replaces the nodes one by one, each once its jobs
+    /// have ended: that is shown first, with nodes, quota, price and jobs, and asked for unless --yes is given. The location stays.
     Update(Box<change::UpdateArgs>),
     /// Delete a cluster, its nodes and its unfinished jobs
     ///
     /// Unfinished jobs are canceled with the reason, nodes are removed, name and quota are released. It asks first,
-    /// naming what would be lost, unless --yes is given.
+    /// naming what hangs on it (jobs, schedules, batch deployments, budgets, locks), unless --yes is given.
     Delete(delete::DeleteArgs),
     /// List the definitions that a cluster has had, with who changed it and why
     History(revisions::HistoryArgs),
@@ -56,6 +58,9 @@ pub enum ComputeCommand {
     /// healthy, degraded or failing. Every signal has its number and a sentence; the worst makes the verdict. The same
     /// numbers are in /metrics.
     Health(health::HealthArgs),
+    /// Windows on a cluster's minimum and maximum: nights, weekends, holidays
+    #[command(subcommand)]
+    Schedule(schedule::ScheduleCommand),
     /// List the nodes of a cluster, with state, reason and job
     ListNodes(show::NodesArgs),
     /// List the sizes a node can have
@@ -135,6 +140,9 @@ pub fn run(command: ComputeCommand, global: &Global, terminal: &Terminal) -> Out
         }
         ComputeCommand::Health(args) => {
             with(global, terminal, async |session| health::run(&args, global, session).await)?;
+        }
+        ComputeCommand::Schedule(command) => {
+            with(global, terminal, async |session| schedule::run(&command, session).await)?;
         }
         ComputeCommand::ListNodes(args) => {
             with(global, terminal, async |session| show::nodes(&args, session).await)?;

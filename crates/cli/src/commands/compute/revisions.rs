@@ -23,7 +23,7 @@ pub struct RollbackArgs {
     /// Name of the cluster
     #[arg(long, short = 'n')]
     name: String,
-    /// The revision whose minimum, maximum, idle time, tags and description are wanted again
+    /// The revision whose definition is wanted again; where its size, tier, network or SSH is another, nodes are replaced one by one
     #[arg(long, value_name = "REVISION")]
     to: u64,
     /// Do not ask
@@ -35,6 +35,8 @@ const COLUMNS: &[Column] = &[
     ("Revision", "revision"),
     ("At", "at"),
     ("By", "by"),
+    ("Size", "size"),
+    ("Tier", "tier"),
     ("Min", "min_instances"),
     ("Max", "max_instances"),
     ("Idle", "idle_time_before_scale_down"),
@@ -60,11 +62,28 @@ pub async fn rollback(args: &RollbackArgs, session: &Session) -> Outcome<()> {
         return Err(Failure::usage(format!("{} has no revision {}", args.name, args.to))
             .hint(format!("'neap compute history -n {}' lists those it has", args.name)));
     };
-    let properties: Vec<(&str, Value)> =
-        ["min_instances", "max_instances", "idle_time_before_scale_down", "tags", "description"]
-            .into_iter()
-            .map(|key| (key, wanted[key].clone()))
-            .collect();
+    let mut properties: Vec<(&str, Value)> = [
+        "min_instances",
+        "max_instances",
+        "idle_time_before_scale_down",
+        "tags",
+        "description",
+        "size",
+        "enable_node_public_ip",
+    ]
+    .into_iter()
+    .map(|key| (key, wanted[key].clone()))
+    .filter(|(key, value)| !value.is_null() || matches!(*key, "tags" | "description"))
+    .collect();
+    let given = |key: &str| Some(wanted[key].clone()).filter(|value| !value.is_null());
+    let low = wanted["tier"] == "LowPriority";
+    properties.extend(given("tier").map(|_| ("tier", json!(if low { "low_priority" } else { "dedicated" }))));
+    properties.extend(given("subnet").map(|subnet| ("network_settings.subnet", subnet)));
+    properties.extend(given("ssh_admin_username").map(|user| ("ssh_settings.admin_username", user)));
+    properties.extend(given("ssh_key_value").map(|key| ("ssh_settings.ssh_key_value", key)));
+    properties.extend(
+        given("ssh_public_access").map(|word| ("ssh_public_access_enabled", json!(word == "Enabled"))),
+    );
     let plan = change::plan_update(&args.name, &properties, session).await?;
     let changes = plan["changes"].as_array().cloned().unwrap_or_default();
     if changes.is_empty() {

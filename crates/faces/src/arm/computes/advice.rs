@@ -30,7 +30,7 @@ pub(super) fn advice(state: &State, workspace: &Workspace, cluster: &Cluster) ->
                 .into(),
         );
     }
-    let kept = cluster.scale.min;
+    let kept = cluster.declared.min;
     if kept > 0 {
         let day = cluster.shape.price.0 * HOURS_PER_DAY * u64::from(kept);
         let nodes = if kept == 1 { "one node is".to_owned() } else { format!("{kept} nodes are") };
@@ -78,6 +78,11 @@ mod tests {
             },
             network: None,
             scale: Scale { min, max: 4, idle_ms: 0 },
+            declared: Scale { min, max: 4, idle_ms: 0 },
+            windows: Default::default(),
+            scheduled: Default::default(),
+            make: "".into(),
+            old: Default::default(),
             revision: 1,
             document: DocHash([0; 32]),
             created: Millis(0),

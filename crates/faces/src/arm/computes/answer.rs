@@ -11,6 +11,7 @@ use super::super::{paths, system_data};
 use super::{advice, identity, read};
 use crate::app::Installation;
 use crate::durations;
+use crate::neap::windows;
 
 pub(super) fn cluster(
     installation: &Installation,
@@ -46,9 +47,9 @@ pub(super) fn cluster(
                 "vmSize": cluster.shape.size,
                 "vmPriority": cluster.shape.tier.canonical(),
                 "scaleSettings": {
-                    "minNodeCount": cluster.scale.min,
-                    "maxNodeCount": cluster.scale.max,
-                    "nodeIdleTimeBeforeScaleDown": durations::format_ms(cluster.scale.idle_ms),
+                    "minNodeCount": cluster.declared.min,
+                    "maxNodeCount": cluster.declared.max,
+                    "nodeIdleTimeBeforeScaleDown": durations::format_ms(cluster.declared.idle_ms),
                 },
                 "subnet": document.subnet.as_ref().map(|id| json!({"id": id})),
                 "userAccountCredentials": document.admin_user.as_ref().map(|user| json!({
@@ -69,9 +70,17 @@ pub(super) fn cluster(
                 "errors": if errors.is_empty() { Value::Null } else { Value::Array(errors) },
                 "neapWarnings": warnings,
                 "neapRevision": cluster.revision,
+                "neapSchedules": (!cluster.windows.is_empty()).then(|| windows::in_force(cluster, state.now)),
+                "neapRolling": rolling(cluster),
             },
         },
     })
+}
+
+/// How far the replacing of nodes of an older definition is.
+fn rolling(cluster: &Cluster) -> Option<Value> {
+    let old: Vec<String> = cluster.old.iter().map(|id| format!("n-{id}")).collect();
+    (!old.is_empty()).then(|| json!({"oldNodes": old, "toRevision": cluster.revision}))
 }
 
 fn counts(nodes: &[&Node]) -> Value {
@@ -108,7 +117,7 @@ fn errors(cluster: &Cluster, nodes: &[&Node]) -> Vec<Value> {
         .filter_map(|cut| {
             let code = match cut {
                 // Work waiting for a free node is what a queue is for.
-                Cut::Maximum { .. } | Cut::Allowance { .. } => return None,
+                Cut::Maximum { .. } | Cut::Window { .. } | Cut::Allowance { .. } => return None,
                 Cut::ProviderNodes { .. } | Cut::ProviderAtOnce { .. } => "ProviderNodeLimitReached",
                 Cut::ProviderCapacity { .. } => "ProviderCapacityReached",
                 Cut::Location { .. } => "LocationCapacityReached",

@@ -21,7 +21,7 @@ use crate::reply;
 pub(crate) use identity::answer as identity_of;
 pub(crate) use nodes::list_nodes;
 pub(crate) use preview::definition;
-pub(crate) use write::{command, delete, patch, put, put_body};
+pub(crate) use write::{command, delete, patch, put, put_body, remake};
 
 pub(crate) fn list(app: &App, workspace: &Workspace) -> Result<Response, Refusal> {
     let state = app.state();
@@ -64,7 +64,7 @@ pub(crate) fn refused_action(app: &App, workspace: &Workspace, name: &str, actio
         ),
         "listkeys" => "A compute cluster has no keys to list.".into(),
         "resize" => {
-            "The size of a cluster cannot be changed; create another cluster with the size you want.".into()
+            "The size of a cluster cannot be changed so; 'neap compute update --size' replaces its nodes one by one.".into()
         }
         "enablesso"
         | "updateidleshutdownsetting"

@@ -17,6 +17,8 @@ pub(super) enum Form {
     Put,
     /// Only what is to change.
     Patch,
+    /// The whole resource; what Azure keeps for ever may change, too.
+    Remake,
 }
 
 /// What was asked for. `None` means "as it is, or the default".
@@ -37,7 +39,7 @@ pub(super) struct Asked {
 impl Asked {
     /// A GET sent back, or a retry: nothing is recorded for it. What may not change is left for `decide` to judge.
     pub fn changes_nothing(&self, cluster: &Cluster, kept: &ClusterDocument) -> bool {
-        let scale = &cluster.scale;
+        let scale = &cluster.declared;
         let same = |asked: Option<i64>, now: u64| asked.is_none_or(|asked| u64::try_from(asked) == Ok(now));
         self.problems.is_empty()
             && self.document == *kept
@@ -81,11 +83,31 @@ pub(super) fn read(body: &Value, current: Option<&ClusterDocument>, form: Form) 
     if let Some(identity) = top.value("identity") {
         asked.document.identity = identity::read(identity, &mut problems);
     }
-    let exists = current.is_some();
+    // Where nodes are replaced, what is kept for ever is set as if it were new.
+    let exists = current.is_some() && form != Form::Remake;
     read_network(settings, exists, &mut asked.document, &mut problems);
     asked.password = read_login(&compute, settings, exists, &mut asked.document, &mut problems);
+    if let Some(kept) = current.filter(|_| form == Form::Remake) {
+        keep_what_is_the_same(&mut asked.document, kept);
+    }
     asked.problems = problems;
     asked
+}
+
+/// A default that is spelled out is no change.
+fn keep_what_is_the_same(document: &mut ClusterDocument, kept: &ClusterDocument) {
+    let open = |document: &ClusterDocument| document.remote_login.as_deref() == Some("Enabled");
+    if open(document) == open(kept) || document.remote_login.as_deref() == Some("NotSpecified") {
+        document.remote_login.clone_from(&kept.remote_login);
+    }
+    if document.public_ip.unwrap_or(true) == kept.public_ip.unwrap_or(true) {
+        document.public_ip = kept.public_ip;
+    }
+    let disabled =
+        |document: &ClusterDocument| document.local_auth_disabled.unwrap_or(document.admin_user.is_none());
+    if disabled(document) == disabled(kept) {
+        document.local_auth_disabled = kept.local_auth_disabled;
+    }
 }
 
 fn read_type(compute: &Fields<'_>, form: Form, problems: &mut Vec<Problem>) {
@@ -181,7 +203,7 @@ fn read_unsupported(settings: &Fields<'_>, problems: &mut Vec<Problem>) {
 fn changed(what: &str, from: &str, to: &str, place: String) -> Problem {
     Problem::new(
         Code::PropertyChangeNotAllowed,
-        format!("{what} cannot be changed after creation: it is {from}, and {to} was asked for. Delete the cluster and create it anew, or create another."),
+        format!("{what} cannot be changed after creation: it is {from}, and {to} was asked for. 'neap compute update' replaces its nodes one by one; or create another cluster."),
     )
     .at(place)
 }

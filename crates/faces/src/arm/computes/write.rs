@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use neap_core::command::PutCluster;
+use neap_core::command::{PutCluster, RemakeCluster};
 use neap_core::documents::ClusterDocument;
 use neap_core::state::{GroupKey, Workspace};
 use neap_core::{Command, Refusal};
@@ -15,6 +15,7 @@ use super::preview;
 use super::read::{self, Asked, Form};
 use crate::app::{self, App, internal};
 use crate::ask::Ask;
+use crate::neap::dependents;
 use crate::reply;
 
 pub(crate) async fn put(
@@ -73,6 +74,37 @@ pub(crate) async fn patch(
     answer(app, ask, workspace, name, written)
 }
 
+/// Neap's own: also what Azure keeps for ever may change; nodes are then replaced one by one.
+pub(crate) async fn remake(
+    app: &App,
+    ask: &Ask,
+    workspace: &Workspace,
+    name: &str,
+) -> Result<Response, Refusal> {
+    if app.state().cluster(workspace.id, name).is_none() {
+        return Err(errors::not_found("Compute", name));
+    }
+    let written = write(app, ask, workspace, name, &ask.json()?, Form::Remake).await?;
+    answer(app, ask, workspace, name, written)
+}
+
+/// What of a definition is in its nodes and not in their shape, as one name. Only that it differs is ever asked.
+fn make_of(document: &ClusterDocument) -> String {
+    let parts = (
+        &document.subnet,
+        document.public_ip,
+        &document.remote_login,
+        document.local_auth_disabled,
+        &document.admin_user,
+        &document.admin_key,
+        &document.admin_password_hash,
+    );
+    let body = serde_json::to_vec(&parts).unwrap_or_default();
+    neap_core::DocHash::of(b"make", &body).to_string().chars().take(MAKE_CHARS).collect()
+}
+
+const MAKE_CHARS: usize = 16;
+
 /// What a PUT with this body would ask for; nothing if all of it is so.
 pub(crate) async fn command(
     app: &App,
@@ -104,14 +136,15 @@ async fn change(
     let current = state.cluster(workspace.id, name);
     let kept: Option<ClusterDocument> = current.map(|cluster| app.document(&cluster.document)).transpose()?;
     let mut asked = read::read(body, kept.as_ref(), form);
-    settle_password(&mut asked, kept.as_ref()).await?;
+    settle_password(&mut asked, kept.as_ref(), form).await?;
     if let (Some(cluster), Some(kept)) = (current, &kept)
         && asked.changes_nothing(cluster, kept)
     {
         return Ok(None);
     }
     let document = app::document(&asked.document)?;
-    let command = Command::PutCluster(PutCluster {
+    let before = kept.unwrap_or_default();
+    let put = PutCluster {
         workspace: workspace.id,
         // The name keeps the case it was created with.
         name: current.map_or_else(|| name.into(), |cluster| cluster.name.clone()),
@@ -120,14 +153,21 @@ async fn change(
         tier: asked.tier.map(Into::into),
         network: asked.document.subnet.as_deref().and_then(group_of),
         // Of an existing cluster what is not asked for stays; a new one gets the defaults.
-        min: asked.min.or(current.map(|cluster| cluster.scale.min.into())),
-        max: asked.max.or(current.map(|cluster| cluster.scale.max.into())),
-        idle_ms: asked.idle_ms.or(current.and_then(|cluster| i64::try_from(cluster.scale.idle_ms).ok())),
+        min: asked.min.or(current.map(|cluster| cluster.declared.min.into())),
+        max: asked.max.or(current.map(|cluster| cluster.declared.max.into())),
+        idle_ms: asked.idle_ms.or(current.and_then(|cluster| i64::try_from(cluster.declared.idle_ms).ok())),
         document: document.hash,
         reference: ask.change_reference().map(Into::into),
         problems: asked.problems,
-    });
-    Ok(Some(Change { command, document, before: kept.unwrap_or_default(), after: asked.document }))
+    };
+    let command = match form {
+        Form::Put | Form::Patch => Command::PutCluster(put),
+        Form::Remake => {
+            let (old, new) = (make_of(&before), make_of(&asked.document));
+            Command::RemakeCluster(RemakeCluster { put, make: (old != new).then(|| new.into()) })
+        }
+    };
+    Ok(Some(Change { command, document, before, after: asked.document }))
 }
 
 async fn write(
@@ -147,7 +187,10 @@ async fn write(
     };
     if dry {
         let documents = (&change.before, &change.after);
-        let plan = preview::put(&state, workspace.id, name, change.command, documents, app.now())?;
+        let mut plan = preview::put(&state, workspace.id, name, change.command, documents, app.now())?;
+        if let Some(cluster) = current {
+            plan["dependents"] = dependents::of(app, &state, workspace, cluster)?;
+        }
         return Ok(Written::Planned(plan));
     }
     app.submit(&ask.caller, change.command, vec![change.document]).await?;
@@ -171,14 +214,21 @@ fn group_of(id: &str) -> Option<GroupKey> {
     Some(GroupKey::new(after("subscriptions")?, after("resourceGroups")?))
 }
 
-/// A new cluster keeps the password's hash; an existing one only compares.
-async fn settle_password(asked: &mut Asked, kept: Option<&ClusterDocument>) -> Result<(), Refusal> {
+/// A new cluster keeps the password's hash, as one does whose nodes are replaced; an existing one only compares.
+async fn settle_password(
+    asked: &mut Asked,
+    kept: Option<&ClusterDocument>,
+    form: Form,
+) -> Result<(), Refusal> {
     let Some(password) = asked.password.take() else { return Ok(()) };
     let stored = kept.map(|document| document.admin_password_hash.clone());
     // Hashing is slow on purpose, so it has a thread to itself.
     let settled = tokio::task::spawn_blocking(move || match stored {
         None => PasswordHash::make(&password).map(|hash| Some(hash.as_str().to_owned())),
         Some(Some(hash)) if PasswordHash::from_stored(hash.as_str()).verify(&password) => Ok(Some(hash)),
+        Some(_) if form == Form::Remake => {
+            PasswordHash::make(&password).map(|hash| Some(hash.as_str().to_owned()))
+        }
         Some(_) => Ok(None),
     })
     .await

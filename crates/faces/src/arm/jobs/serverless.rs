@@ -80,7 +80,7 @@ pub(super) fn put(
     wanted: &Serverless,
 ) -> Result<Option<(PutCluster, Document)>, Refusal> {
     let name = wanted.cluster(workspace.id);
-    let max = app.state().cluster(workspace.id, &name).filter(|c| !c.is_deleting()).map(|c| c.scale.max);
+    let max = app.state().cluster(workspace.id, &name).filter(|c| !c.is_deleting()).map(|c| c.declared.max);
     if max.is_some_and(|max| max >= wanted.nodes) {
         return Ok(None);
     }

@@ -190,3 +190,12 @@ fn a_team_is_counted_together_and_by_cores() {
     let refused = world.ask(Command::SetAllowance { key: unknown, allowance, by: "me".into() }).unwrap_err();
     assert!(refused.problems[0].message.contains("vision"), "{:?}", refused.problems);
 }
+
+#[test]
+fn what_everybody_has_used_is_as_of_the_last_that_was_placed() {
+    let mut world = World::with_cluster(0, 1);
+    world.submit("first");
+    world.wait(7);
+    world.ready(1);
+    assert_eq!(world.cpu().shares_at, world.now);
+}

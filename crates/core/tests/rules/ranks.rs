@@ -478,6 +478,16 @@ fn what_was_heard_of_a_rank_before_changes_nothing() {
 }
 
 #[test]
+fn what_a_rank_measured_is_taken_once() {
+    let (mut world, id) = running();
+    let measured = || AttemptNews::Measured { facts: Default::default() };
+    let number = world.attempt(id).ranks[1].last_report + 1;
+    assert_eq!(kinds(&world.report(report(2, id, 1, number, measured()))), ["attempt.measured"]);
+    assert_eq!(world.attempt(id).ranks[1].last_report, number);
+    assert_eq!(world.report(report(2, id, 1, number, measured())), []);
+}
+
+#[test]
 fn an_old_attempts_rank_changes_nothing() {
     let (mut world, id) = running();
     world.gone(3);

@@ -266,6 +266,7 @@ fn with_times_from_the_past_half_start_by_p50_and_nine_of_ten_by_p95() {
     let (undisturbed, as_it_was) = covered(21, &OWNERS);
     println!("several owners: {undisturbed:?}, as it was {as_it_was:?}");
     assert_half_and_nine_of_ten(&undisturbed);
+    assert_half_and_nine_of_ten(&as_it_was);
 }
 
 #[test]

@@ -263,7 +263,7 @@ fn assert_half_and_nine_of_ten(coverage: &Coverage) {
 fn with_times_from_the_past_half_start_by_p50_and_nine_of_ten_by_p95() {
     let mut sums = <(Coverage, Coverage)>::default();
     // How a day goes is much a matter of luck: several are looked at together.
-    for seed in [21, 31, 41, 51] {
+    for seed in [21, 31, 41] {
         covered(seed, &OWNERS, &mut sums);
         println!("several owners, up to seed {seed}: {:?}, as it was {:?}", sums.0, sums.1);
     }

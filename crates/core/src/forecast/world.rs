@@ -129,7 +129,10 @@ enum Begun {
 
 impl<'a> World<'a> {
     fn new(question: &'a Question<'a>, times: &'a dyn Times) -> Self {
-        let state = question.state.clone();
+        let mut state = question.state.clone();
+        // Nothing fails: what takes long, or nobody knows how long, is waited for.
+        state.settings.create_deadline_ms = 2 * FORECAST_HORIZON_MS;
+        state.settings.prepare_deadline_ms = 2 * FORECAST_HORIZON_MS;
         let now = question.now.max(state.now);
         let mut world = Self {
             question,
@@ -158,6 +161,7 @@ impl<'a> World<'a> {
             match node.state {
                 NodeState::Requested { .. } | NodeState::Creating { .. } | NodeState::Preparing { .. } => {
                     self.begun.insert(Begun::Create(node.id));
+                    self.then(self.now, Some(0), News::Creating(node.id));
                     let since = node.requested;
                     self.then(since, self.times.boot_ms(node, self.now.since(since)), News::Booted(node.id));
                 }
@@ -378,7 +382,11 @@ fn reports(state: &State, news: News) -> [Option<Report>; 2] {
         [Some(Report::Attempt { node, attempt: id, number, news }), None]
     };
     match news {
-        News::Creating(node) => [Some(Report::NodeCreating { node }), None],
+        // Said of one that is further already, its deadline is put off all the same.
+        News::Creating(node) => match state.nodes.get(&node).map(|node| node.state) {
+            Some(NodeState::Creating { .. }) => [Some(Report::NodePreparing { node }), None],
+            _ => [Some(Report::NodeCreating { node }), None],
+        },
         News::Booted(node) => {
             let ready = Report::NodeReady { node, actual: Capacity::default(), isolation: "forecast".into() };
             [Some(Report::NodePreparing { node }), Some(ready)]

@@ -8,6 +8,7 @@ mod deadlines;
 mod eviction;
 mod exits;
 mod families;
+mod forecast;
 mod jobs;
 mod locations;
 mod locks;

@@ -220,12 +220,12 @@ impl Coverage {
 /// Of the jobs of a day that had to wait, when they started against when they were foreseen to: had nothing more come,
 /// foreseen so; and as it was, foreseen with others coming as on the day before. That day is the past that times are drawn
 /// from, too.
-fn covered(seed: u64, owners: &[&'static str]) -> (Coverage, Coverage) {
-    let (mut undisturbed, mut as_it_was) = (Coverage::default(), Coverage::default());
+fn covered(seed: u64, owners: &[&'static str], sums: &mut (Coverage, Coverage)) {
+    let (undisturbed, as_it_was) = (&mut sums.0, &mut sums.1);
     let tasks = work(seed, 2 * 260, 2, owners);
     let mut plans = Vec::new();
     let course = day(&tasks, |replay, submitted| {
-        if tasks[submitted - 1].submit_ms < 24 * HOUR_MS {
+        if tasks[submitted - 1].submit_ms < 24 * HOUR_MS || !submitted.is_multiple_of(2) {
             return;
         }
         let (state, now, id) = (replay.state(), replay.state().now, JobId(submitted as u64));
@@ -240,18 +240,16 @@ fn covered(seed: u64, owners: &[&'static str]) -> (Coverage, Coverage) {
     });
     for (id, foreseen, start, with_others) in plans {
         let (p50, p95) = (foreseen.p50.unwrap(), foreseen.p95);
-        if p95 == Some(p50) {
-            // Nothing that takes nobody knows how long was in its way.
-            assert_eq!(start, p50, "job {id}");
-        } else {
+        // What is certain and so is not counted: it would only flatter.
+        if p95 != Some(p50) || start != p50 {
             undisturbed.see(start, p50, p95);
         }
         let (p50, p95) = (with_others.p50.unwrap(), with_others.p95);
-        if p95 != Some(p50) {
-            as_it_was.see(START.plus(course.spans[place_of(id)].placed_ms), p50, p95);
+        let start = START.plus(course.spans[place_of(id)].placed_ms);
+        if p95 != Some(p50) || start != p50 {
+            as_it_was.see(start, p50, p95);
         }
     }
-    (undisturbed, as_it_was)
 }
 
 fn assert_half_and_nine_of_ten(coverage: &Coverage) {
@@ -263,15 +261,21 @@ fn assert_half_and_nine_of_ten(coverage: &Coverage) {
 
 #[test]
 fn with_times_from_the_past_half_start_by_p50_and_nine_of_ten_by_p95() {
-    let (undisturbed, as_it_was) = covered(21, &OWNERS);
-    println!("several owners: {undisturbed:?}, as it was {as_it_was:?}");
-    assert_half_and_nine_of_ten(&undisturbed);
+    let mut sums = <(Coverage, Coverage)>::default();
+    // How a day goes is much a matter of luck: several are looked at together.
+    for seed in [21, 31, 41] {
+        covered(seed, &OWNERS, &mut sums);
+        println!("several owners, up to seed {seed}: {:?}, as it was {:?}", sums.0, sums.1);
+    }
+    assert_half_and_nine_of_ten(&sums.0);
+    assert_half_and_nine_of_ten(&sums.1);
 }
 
 #[test]
 fn where_nobody_goes_before_those_who_wait_that_is_so_whatever_comes() {
-    let (undisturbed, as_it_was) = covered(22, &OWNERS[..1]);
-    println!("one owner: {undisturbed:?}, as it was {as_it_was:?}");
-    assert_half_and_nine_of_ten(&undisturbed);
-    assert_half_and_nine_of_ten(&as_it_was);
+    let mut sums = <(Coverage, Coverage)>::default();
+    covered(22, &OWNERS[..1], &mut sums);
+    println!("one owner: {:?}, as it was {:?}", sums.0, sums.1);
+    assert_half_and_nine_of_ten(&sums.0);
+    assert_half_and_nine_of_ten(&sums.1);
 }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use neap_core::health::Figures;
 use neap_core::job::{Outcome, Status};
-use neap_core::{BudgetId, ClusterId, MicroUsd, Millis};
+use neap_core::{BudgetId, ClusterId, DocHash, MicroUsd, Millis};
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
@@ -25,6 +25,8 @@ pub struct Rules {
     pub provisioning_failures: u32,
     /// After a failed job, so long without another, the alert resolves.
     pub job_failure_quiet_ms: u64,
+    /// As much of a limit is held, in percent. 0: nobody is told.
+    pub quota_percent: u32,
     /// A condition must be over for this long before its alert resolves.
     pub resolve_ms: u64,
 }
@@ -39,6 +41,7 @@ pub enum Kind {
     LedgerClosed,
     InvariantViolated,
     BudgetThreshold,
+    QuotaNearLimit,
 }
 
 impl Kind {
@@ -53,6 +56,7 @@ impl Kind {
             Self::LedgerClosed => "NeapLedgerClosed",
             Self::InvariantViolated => "NeapInvariantViolated",
             Self::BudgetThreshold => "NeapBudgetThreshold",
+            Self::QuotaNearLimit => "NeapQuotaNearLimit",
         }
     }
 
@@ -63,13 +67,14 @@ impl Kind {
             | Self::QueueDelay
             | Self::UnusableNodes
             | Self::ProvisioningFailed
-            | Self::BudgetThreshold => "warning",
+            | Self::BudgetThreshold
+            | Self::QuotaNearLimit => "warning",
             Self::AboveMinimum => "info",
         }
     }
 }
 
-/// What an alert is about: a cluster, a budget, or the server where there is neither.
+/// What an alert is about: a cluster, a budget, a limit on what may be held, or the server where there is none of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Key {
     pub kind: Kind,
@@ -77,6 +82,19 @@ pub struct Key {
     /// And which of its thresholds, in percent.
     #[serde(default)]
     pub budget: Option<(BudgetId, u32)>,
+    #[serde(default)]
+    pub quota: Option<QuotaMark>,
+}
+
+/// Tells limits apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct QuotaMark(pub u64);
+
+impl QuotaMark {
+    pub fn of(name: &str) -> Self {
+        let hash = DocHash::of(b"quota", name.as_bytes());
+        Self(hash.0.iter().take(8).fold(0, |mark, byte| mark << 8 | u64::from(*byte)))
+    }
 }
 
 /// A cluster as the rules look at it.
@@ -103,10 +121,32 @@ pub struct BudgetReading {
     pub thresholds: Vec<u32>,
 }
 
+/// A limit as the rules look at it.
+#[derive(Clone, Debug)]
+pub struct QuotaReading {
+    /// As Azure calls it.
+    pub name: String,
+    pub location: String,
+    /// Whose limit it is, in words.
+    pub of: String,
+    pub limit: u64,
+    pub held: u64,
+    /// The cluster that holds the most of it, and its `owner` tag.
+    pub holder: Option<String>,
+    pub owner: Option<String>,
+}
+
+impl QuotaReading {
+    fn mark(&self) -> QuotaMark {
+        QuotaMark::of(&format!("{} {} {}", self.of, self.location, self.name))
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
     pub now: Millis,
     pub budgets: Vec<BudgetReading>,
+    pub quotas: Vec<QuotaReading>,
     pub clusters: Vec<ClusterReading>,
     pub ledger_closed: Option<String>,
     pub violations: u64,
@@ -207,7 +247,10 @@ impl Alerts {
         for budget in &reading.budgets {
             reached(budget, &mut holds);
         }
-        let server = |kind| Key { kind, cluster: None, budget: None };
+        for quota in &reading.quotas {
+            near_limit(rules, quota, &mut holds);
+        }
+        let server = |kind| Key { kind, cluster: None, budget: None, quota: None };
         if let Some(why) = &reading.ledger_closed {
             holds.insert(server(Kind::LedgerClosed), format!("Nothing can be recorded: {why}."));
         }
@@ -231,7 +274,7 @@ impl Alerts {
     ) {
         let figures = &cluster.figures;
         let mut hold = |kind, summary: String| {
-            holds.insert(Key { kind, cluster: Some(cluster.id), budget: None }, summary);
+            holds.insert(Key { kind, cluster: Some(cluster.id), budget: None, quota: None }, summary);
         };
         if let Some(failed) = self.failed_jobs.get(&cluster.id) {
             hold(Kind::JobFailure, failed.summary.clone());
@@ -282,6 +325,12 @@ impl Alerts {
             labels.insert("budget".into(), budget.name.clone());
             labels.insert("threshold".into(), percent.to_string());
         }
+        if let Some(quota) = reading.quotas.iter().find(|quota| Some(quota.mark()) == key.quota) {
+            labels.insert("quota".into(), quota.name.clone());
+            labels.insert("location".into(), quota.location.clone());
+            labels.insert("of".into(), quota.of.clone());
+            labels.extend(quota.owner.clone().map(|owner| ("owner".to_owned(), owner)));
+        }
         let annotations = BTreeMap::from([("summary".to_owned(), summary)]);
         let firing = Firing { starts_at: reading.now, clear_since: None, labels, annotations };
         self.tell(NoticeStatus::Firing, &firing, None);
@@ -297,7 +346,8 @@ impl Alerts {
             }
             let since = *firing.clear_since.get_or_insert(now);
             let gone = key.cluster.is_some_and(|id| !reading.clusters.iter().any(|c| c.id == id))
-                || key.budget.is_some_and(|(id, _)| !reading.budgets.iter().any(|budget| budget.id == id));
+                || key.budget.is_some_and(|(id, _)| !reading.budgets.iter().any(|budget| budget.id == id))
+                || key.quota.is_some_and(|mark| !reading.quotas.iter().any(|quota| quota.mark() == mark));
             if gone || now.since(since) >= rules.resolve_ms {
                 over.push(*key);
             }
@@ -341,12 +391,33 @@ fn reached(budget: &BudgetReading, holds: &mut BTreeMap<Key, String>) {
     let BudgetReading { name, on, amount, spent, .. } = budget;
     for percent in &budget.thresholds {
         if u128::from(spent.0) * 100 >= u128::from(amount.0) * u128::from(*percent) {
-            let key = Key { kind: Kind::BudgetThreshold, cluster: None, budget: Some((budget.id, *percent)) };
+            let key = Key {
+                kind: Kind::BudgetThreshold,
+                cluster: None,
+                budget: Some((budget.id, *percent)),
+                quota: None,
+            };
             let summary =
                 format!("Budget '{name}' on {on}: {spent} of {amount} is spent, {percent} % or more.");
             holds.insert(key, summary);
         }
     }
+}
+
+/// Nearly as much is held as may be: what is asked for next may be refused.
+fn near_limit(rules: Rules, quota: &QuotaReading, holds: &mut BTreeMap<Key, String>) {
+    let QuotaReading { name, location, of, limit, held, holder, .. } = quota;
+    let near = u128::from(*held) * 100 >= u128::from(*limit) * u128::from(rules.quota_percent);
+    if rules.quota_percent == 0 || *limit == 0 || !near {
+        return;
+    }
+    let most = holder.as_ref().map_or_else(String::new, |holder| format!(", most by '{holder}'"));
+    let summary = format!(
+        "{name} in {location}: {held} of {limit} of {of} are held{most}, {} % or more. 'neap quota request' asks for more.",
+        rules.quota_percent
+    );
+    let quota = Some(quota.mark());
+    holds.insert(Key { kind: Kind::QuotaNearLimit, cluster: None, budget: None, quota }, summary);
 }
 
 /// Maps whose keys are not text, as lists of pairs: JSON has no other way.

@@ -9,6 +9,7 @@ const RULES: Rules = Rules {
     above_min_ms: 60_000,
     provisioning_failures: 3,
     job_failure_quiet_ms: 100_000,
+    quota_percent: 80,
     resolve_ms: 5_000,
 };
 
@@ -177,4 +178,39 @@ fn each_threshold_of_a_budget_fires_once_and_resolves_with_new_money_or_without_
     assert_eq!(told(&mut alerts), ["Resolved NeapBudgetThreshold"]);
     alerts.evaluate(RULES, &at(6_001, vec![]));
     assert_eq!(told(&mut alerts), ["Resolved NeapBudgetThreshold"], "it is gone, and its alerts at once");
+}
+
+#[test]
+fn a_limit_that_is_nearly_held_fires_once_and_resolves_when_it_is_raised_or_taken_away() {
+    let quota = |held: u64, limit: u64| QuotaReading {
+        name: "Total Cluster Dedicated Regional vCPUs".into(),
+        location: "westus".into(),
+        of: "workspace 'ws'".into(),
+        limit,
+        held,
+        holder: Some("cpu".into()),
+        owner: Some("ada@example.com".into()),
+    };
+    let at = |now: u64, quotas: Vec<QuotaReading>| Reading { now: Millis(now), quotas, ..Reading::default() };
+    let mut alerts = Alerts::default();
+    alerts.evaluate(RULES, &at(1, vec![quota(15, 20), quota(0, 0)]));
+    assert_eq!(told(&mut alerts), [""; 0], "below 80 %, and a limit of nothing is no news");
+    alerts.evaluate(RULES, &at(2, vec![quota(16, 20)]));
+    let notice = alerts.next_notice().expect("it is told").clone();
+    assert_eq!(
+        notice.annotations["summary"],
+        "Total Cluster Dedicated Regional vCPUs in westus: 16 of 20 of workspace 'ws' are held, most by 'cpu', 80 % or more. 'neap quota request' asks for more."
+    );
+    assert_eq!((&*notice.labels["owner"], &*notice.labels["location"]), ("ada@example.com", "westus"));
+    alerts.evaluate(RULES, &at(3, vec![quota(20, 20)]));
+    assert_eq!(told(&mut alerts), ["Firing NeapQuotaNearLimit"], "once");
+    alerts.evaluate(RULES, &at(10, vec![quota(20, 40)]));
+    alerts.evaluate(RULES, &at(6_000, vec![quota(20, 40)]));
+    assert_eq!(told(&mut alerts), ["Resolved NeapQuotaNearLimit"]);
+    alerts.evaluate(RULES, &at(6_001, vec![quota(40, 40)]));
+    alerts.evaluate(RULES, &at(6_002, vec![]));
+    assert_eq!(told(&mut alerts), ["Firing NeapQuotaNearLimit", "Resolved NeapQuotaNearLimit"]);
+    let off = Rules { quota_percent: 0, ..RULES };
+    alerts.evaluate(off, &at(7_000, vec![quota(40, 40)]));
+    assert_eq!(told(&mut alerts), [""; 0]);
 }

@@ -172,6 +172,8 @@ pub struct AlertRules {
     pub provisioning_failures: u32,
     /// A job failure is over after this long without another, or when a job completes.
     pub job_failure_quiet_seconds: u64,
+    /// As much of a limit on cores or clusters is held, in percent; 0 tells nobody.
+    pub quota_percent: u32,
     /// A condition must be over for this long before its alert resolves.
     pub resolve_seconds: u64,
 }
@@ -191,6 +193,7 @@ impl Default for AlertRules {
             above_min_seconds: 24 * 3600,
             provisioning_failures: 3,
             job_failure_quiet_seconds: 3600,
+            quota_percent: 80,
             resolve_seconds: 30,
         }
     }
@@ -203,6 +206,7 @@ impl AlertRules {
             above_min_ms: self.above_min_seconds.saturating_mul(1000),
             provisioning_failures: self.provisioning_failures,
             job_failure_quiet_ms: self.job_failure_quiet_seconds.saturating_mul(1000),
+            quota_percent: self.quota_percent,
             resolve_ms: self.resolve_seconds.saturating_mul(1000),
         }
     }
@@ -391,6 +395,9 @@ impl Config {
         }
         if self.alerts.provisioning_failures == 0 || self.alerts.queue_delay_seconds == 0 {
             problems.push("alerts.provisioning_failures and alerts.queue_delay_seconds must be at least 1");
+        }
+        if self.alerts.quota_percent > 100 {
+            problems.push("alerts.quota_percent is a percentage up to 100; 0 tells nobody");
         }
         let is_url = |url: &String| url.starts_with("http://") || url.starts_with("https://");
         if self.alerts.webhook.as_ref().is_some_and(|url| !is_url(url)) {

@@ -5,15 +5,20 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use neap_control::alerts::{Alerts, BudgetReading, ClusterReading, Notice, NoticeStatus, Reading, Rules};
+use neap_control::alerts::{
+    Alerts, BudgetReading, ClusterReading, Notice, NoticeStatus, QuotaReading, Reading, Rules,
+};
 use neap_control::instruments::Counter;
 use neap_control::{Handle, clock};
 use neap_core::budget;
+use neap_core::cluster::Cluster;
 use neap_core::documents::ClusterDocument;
 use neap_core::health::Figures;
 use neap_core::job::Outcome;
+use neap_core::quota::{self, Pool};
 use neap_core::{ClusterId, DocHash, Event, Millis, State};
 use neap_ledger::Reader;
 use serde_json::{Value, json};
@@ -185,6 +190,7 @@ impl Running {
             thresholds: budget.thresholds.clone(),
         });
         let budgets = budgets.collect();
+        let quotas = if self.webhook.tells_somebody() { quotas(state, &owners) } else { Vec::new() };
         // What no cluster refers to any more is forgotten.
         self.owners = owners;
         let violations = self.webhook.handle.metrics().invariant_violations.all();
@@ -192,6 +198,7 @@ impl Running {
             now,
             clusters,
             budgets,
+            quotas,
             ledger_closed: self.webhook.handle.ledger_closed(),
             violations: violations.iter().map(|(_, gauge)| gauge.get()).sum(),
         }
@@ -361,6 +368,29 @@ fn fingerprint(notice: &Notice) -> String {
         }
     }
     format!("{hash:016x}")
+}
+
+/// Every limit on a sum, with who holds the most of it.
+fn quotas(state: &State, owners: &BTreeMap<DocHash, Option<String>>) -> Vec<QuotaReading> {
+    let sums = state.quotas.iter().filter(|(key, _)| key.pool != Pool::NodesPerCluster);
+    sums.map(|(key, limit)| {
+        let on = |cluster: &&Arc<Cluster>| {
+            quota::keys(state, cluster.workspace, &cluster.location, &cluster.shape).contains(key)
+        };
+        let most = state.clusters.values().filter(on).max_by_key(|cluster| {
+            (quota::holds(&key.pool, &cluster.shape, cluster.declared), std::cmp::Reverse(cluster.id))
+        });
+        QuotaReading {
+            name: key.pool.azure_name(),
+            location: key.location.to_string(),
+            of: quota::holder_words(state, &key.holder),
+            limit: *limit,
+            held: state.quota_usage.get(key).map_or(0, |usage| usage.held),
+            holder: most.map(|cluster| cluster.name.to_string()),
+            owner: most.and_then(|cluster| owners.get(&cluster.document).cloned().flatten()),
+        }
+    })
+    .collect()
 }
 
 #[cfg(test)]

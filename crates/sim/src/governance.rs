@@ -1,15 +1,16 @@
-//! Limits, locks and budgets that people set, lower and take away in the middle of everything; all are gone once faults stop.
+//! Limits, locks, budgets, windows and other sizes that people set, lower and take away in the middle of everything; all are gone once faults stop.
 
 use std::sync::Arc;
 
 use neap_core::budget::{AtCap, BudgetScope, Every};
-use neap_core::command::{PutBudget, PutLock};
+use neap_core::command::{PutBudget, PutCluster, PutLock, PutWindow, RemakeCluster};
 use neap_core::lock::{LockLevel, LockScope};
 use neap_core::quota::{Holder, Pool, QuotaKey};
 use neap_core::state::GroupKey;
-use neap_core::{ClusterId, Command, MicroUsd};
+use neap_core::window::Span;
+use neap_core::{ClusterId, Command, MicroUsd, Millis};
 
-use crate::users::{CLUSTERS, GROUP, Request, SUBSCRIPTION, WORKSPACE};
+use crate::users::{CLUSTERS, DOCUMENT, GROUP, Request, SUBSCRIPTION, WORKSPACE};
 use crate::world::World;
 
 /// Cores of a node of the default size.
@@ -71,6 +72,61 @@ impl World {
         self.ask(command, Request::Cluster);
     }
 
+    /// Now and then somebody puts a window on a cluster's scale or takes one away, or wants other nodes.
+    pub fn change_habits(&mut self) {
+        let Some(state) = self.server.as_ref().map(|server| server.machine.state().clone()) else { return };
+        let Some(dice) = self.users.habits.as_mut() else { return };
+        if !dice.once_in(4) {
+            return;
+        }
+        let Some(cluster) = state.cluster(WORKSPACE, CLUSTERS[dice.below(2) as usize]) else { return };
+        let name: Arc<str> = format!("window-{}", dice.below(2)).into();
+        let command = match dice.below(5) {
+            0 => Command::DeleteWindow { cluster: cluster.id, name },
+            1 | 2 => {
+                let from = state.now.plus(dice.below(60_000));
+                let lasts_ms = 1_000 + dice.below(60_000);
+                let span = |from: Millis| Span { from, until: from.plus(lasts_ms), offsets: (0, 0) };
+                Command::PutWindow(PutWindow {
+                    cluster: cluster.id,
+                    name,
+                    enabled: !dice.once_in(6),
+                    min: dice.once_in(3).then(|| dice.below(2) as i64),
+                    max: Some(dice.below(2) as i64),
+                    stops: dice.once_in(2),
+                    zone: "UTC".into(),
+                    spans: vec![span(from), span(from.plus(90_000))],
+                    refill_at: None,
+                    document: DOCUMENT,
+                    by: "user".into(),
+                    problems: Vec::new(),
+                })
+            }
+            _ => {
+                let sizes = ["Standard_DS3_v2", "Standard_DS2_v2", "Standard_DS4_v2"];
+                let size = sizes.get(dice.below(4) as usize).map(|size| (*size).into());
+                let put = PutCluster {
+                    workspace: WORKSPACE,
+                    name: cluster.name.clone(),
+                    location: None,
+                    size: size.clone(),
+                    tier: None,
+                    network: None,
+                    reference: None,
+                    min: Some(cluster.declared.min.into()),
+                    max: Some(cluster.declared.max.into()),
+                    idle_ms: i64::try_from(cluster.declared.idle_ms).ok(),
+                    document: DOCUMENT,
+                    problems: Vec::new(),
+                };
+                // Without a size it is the login that changes.
+                let make = size.is_none().then(|| format!("login-{}", cluster.revision).into());
+                Command::RemakeCluster(RemakeCluster { put, make })
+            }
+        };
+        self.ask(command, Request::Cluster);
+    }
+
     /// Now and then somebody sets a budget, raises or lowers it, or takes it away.
     pub fn budget(&mut self) {
         let Some(state) = self.server.as_ref().map(|server| server.machine.state().clone()) else { return };
@@ -119,6 +175,12 @@ impl World {
         }
         for node in state.nodes.values().filter(|node| node.cordon.is_some() && node.is_live()) {
             self.ask(Command::Uncordon { node: node.id }, Request::Cluster);
+        }
+        for cluster in state.clusters.values() {
+            for window in cluster.windows.values() {
+                let command = Command::DeleteWindow { cluster: cluster.id, name: window.name.clone() };
+                self.ask(command, Request::Cluster);
+            }
         }
         for budget in state.budgets.keys() {
             self.ask(Command::DeleteBudget { budget: *budget }, Request::Cluster);

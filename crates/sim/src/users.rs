@@ -32,6 +32,8 @@ pub(crate) struct Users {
     pub subjects: Subjects,
     /// Chance of those who govern, if anybody does.
     pub law: Option<Rng>,
+    /// What people change about clusters over time: windows on their scale, other sizes.
+    pub habits: Option<Rng>,
     /// Chance of those who hold the purse, if anybody does.
     pub purse: Option<Rng>,
     pub trials: u64,
@@ -122,6 +124,7 @@ impl Users {
             parts: BTreeMap::new(),
             subjects: Subjects::any(&mut dice, nodes_max),
             dice,
+            habits: Some(Rng::new(seed.rotate_left(48))).filter(|_| seed % 5 < 2),
             law: Some(Rng::new(seed.rotate_left(32))).filter(|_| seed.is_multiple_of(2)),
             purse: Some(Rng::new(seed.rotate_left(16))).filter(|_| has_purse(seed)),
             trials: 0,
@@ -272,6 +275,7 @@ impl World {
         }
         self.govern();
         self.budget();
+        self.change_habits();
         match self.rng.below(20) {
             0..10 => {
                 if self.users.jobs.len() < self.users.jobs_max {
@@ -388,7 +392,7 @@ impl World {
                 let state = self.server.as_ref().map(|server| server.machine.state());
                 let found = state.and_then(|s| s.cluster(WORKSPACE, name));
                 found.is_some_and(|c| {
-                    !c.is_deleting() && (u64::from(c.scale.max) < calm_max || c.scale.min > 1)
+                    !c.is_deleting() && (u64::from(c.declared.max) < calm_max || c.declared.min > 1)
                 })
             })
             .collect();

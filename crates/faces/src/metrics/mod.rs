@@ -8,6 +8,7 @@ mod clusters;
 mod exposition;
 pub(crate) mod http;
 mod process;
+mod quotas;
 mod server;
 
 use axum::http::{HeaderMap, HeaderValue, Method, header};
@@ -56,6 +57,7 @@ fn text(app: &App, http: &HttpMetrics) -> String {
     server::write(&mut out, app);
     clusters::write(&mut out, app);
     budgets::write(&mut out, app);
+    quotas::write(&mut out, app);
     http.write(&mut out);
     process::write(&mut out, app.server.started.0);
     out.into_text()

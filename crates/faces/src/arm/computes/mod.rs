@@ -11,11 +11,13 @@ mod write;
 use axum::response::Response;
 use neap_core::documents::ClusterDocument;
 use neap_core::state::Workspace;
-use neap_core::{Refusal, State};
+use neap_core::{ClusterId, MicroUsd, Refusal, State, WorkspaceId};
+use neap_ledger::{Archived, JobFilter, Members};
 use serde_json::{Value, json};
 
 use super::errors;
-use crate::app::App;
+use crate::app::{App, unreadable};
+use crate::limits::ADVICE_JOBS_LOOKED_AT;
 use crate::reply;
 
 pub(crate) use identity::answer as identity_of;
@@ -40,7 +42,29 @@ pub(crate) fn get(app: &App, workspace: &Workspace, name: &str) -> Result<Respon
 pub(crate) fn resource(app: &App, workspace: &Workspace, name: &str) -> Result<Value, Refusal> {
     let state = app.state();
     let cluster = state.cluster(workspace.id, name).ok_or_else(|| errors::not_found("Compute", name))?;
-    answer_of(app, &state, workspace, cluster)
+    let mut answer = answer_of(app, &state, workspace, cluster)?;
+    let advice = habits(app, cluster.workspace, cluster.id, cluster.declared.idle_ms, cluster.shape.price)?;
+    if let Some(advice) = advice
+        && let Some(warnings) = answer["properties"]["properties"]["neapWarnings"].as_array_mut()
+    {
+        warnings.push(advice.into());
+    }
+    Ok(answer)
+}
+
+/// What the times of a cluster's last jobs say about its idle time.
+fn habits(
+    app: &App,
+    workspace: WorkspaceId,
+    cluster: ClusterId,
+    idle_ms: u64,
+    price: MicroUsd,
+) -> Result<Option<String>, Refusal> {
+    let filter = JobFilter { archived: Archived::All, cluster: Some(cluster), members: Members::With };
+    let rows =
+        app.control.reader().jobs(workspace, &filter, None, ADVICE_JOBS_LOOKED_AT).map_err(unreadable)?;
+    let times: Vec<_> = rows.iter().map(|row| (row.created, row.ended)).collect();
+    Ok(advice::idle_advice(idle_ms, price, &times))
 }
 
 fn answer_of(

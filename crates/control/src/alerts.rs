@@ -23,6 +23,9 @@ pub struct Rules {
     pub above_min_ms: u64,
     /// So many nodes in a row did not start.
     pub provisioning_failures: u32,
+    /// So many nodes of a cluster were taken back within so long.
+    pub evictions: u32,
+    pub evictions_within_ms: u64,
     /// After a failed job, so long without another, the alert resolves.
     pub job_failure_quiet_ms: u64,
     /// As much of a limit is held, in percent. 0: nobody is told.
@@ -42,6 +45,7 @@ pub enum Kind {
     InvariantViolated,
     BudgetThreshold,
     QuotaNearLimit,
+    EvictionStorm,
 }
 
 impl Kind {
@@ -57,6 +61,7 @@ impl Kind {
             Self::InvariantViolated => "NeapInvariantViolated",
             Self::BudgetThreshold => "NeapBudgetThreshold",
             Self::QuotaNearLimit => "NeapQuotaNearLimit",
+            Self::EvictionStorm => "NeapEvictionStorm",
         }
     }
 
@@ -68,7 +73,8 @@ impl Kind {
             | Self::UnusableNodes
             | Self::ProvisioningFailed
             | Self::BudgetThreshold
-            | Self::QuotaNearLimit => "warning",
+            | Self::QuotaNearLimit
+            | Self::EvictionStorm => "warning",
             Self::AboveMinimum => "info",
         }
     }
@@ -185,6 +191,12 @@ struct FailedJob {
     summary: String,
 }
 
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Evictions {
+    at: VecDeque<Millis>,
+    last_reason: String,
+}
+
 /// Everything that is remembered. It is what the file holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alerts {
@@ -198,6 +210,9 @@ pub struct Alerts {
     /// The last failed job of a cluster, until another completes or it has been quiet for long.
     #[serde(with = "pairs")]
     failed_jobs: BTreeMap<ClusterId, FailedJob>,
+    /// When nodes of a cluster were taken back, and for what the last was.
+    #[serde(default, with = "pairs")]
+    evictions: BTreeMap<ClusterId, Evictions>,
     outbox: VecDeque<Notice>,
     next_number: u64,
     /// Notices that no receiver took in time and that made room for newer ones.
@@ -231,6 +246,16 @@ impl Alerts {
         }
     }
 
+    /// A node was taken back.
+    pub fn node_preempted(&mut self, cluster: ClusterId, reason: &str, at: Millis) {
+        let evictions = self.evictions.entry(cluster).or_default();
+        evictions.at.push_back(at);
+        if evictions.at.len() > limits::EVICTIONS_COUNTED_MAX {
+            evictions.at.pop_front();
+        }
+        reason.clone_into(&mut evictions.last_reason);
+    }
+
     /// Looks at everything. True if something fired, resolved, or must be remembered.
     pub fn evaluate(&mut self, rules: Rules, reading: &Reading) -> bool {
         let before = (self.next_number, self.above_min_since.len(), self.failed_jobs.len());
@@ -238,6 +263,11 @@ impl Alerts {
         self.failed_jobs.retain(|cluster, failed| {
             now.since(failed.at) < rules.job_failure_quiet_ms
                 && reading.clusters.iter().any(|c| c.id == *cluster)
+        });
+        self.evictions.retain(|cluster, evictions| {
+            let recent = |at: &Millis| now.since(*at) < rules.evictions_within_ms;
+            evictions.at.retain(recent);
+            !evictions.at.is_empty() && reading.clusters.iter().any(|c| c.id == *cluster)
         });
         let mut holds: BTreeMap<Key, String> = BTreeMap::new();
         for cluster in &reading.clusters {
@@ -282,6 +312,18 @@ impl Alerts {
         if figures.queued > 0 && figures.oldest_wait_ms >= rules.queue_delay_ms {
             let (waiting, seconds) = (figures.queued, figures.oldest_wait_ms / 1000);
             hold(Kind::QueueDelay, format!("{waiting} jobs wait, the oldest for {seconds} s."));
+        }
+        let taken =
+            self.evictions.get(&cluster.id).filter(|taken| taken.at.len() >= rules.evictions as usize);
+        if let Some(taken) = taken {
+            let (count, seconds) = (taken.at.len(), rules.evictions_within_ms / 1000);
+            let why = &taken.last_reason;
+            hold(
+                Kind::EvictionStorm,
+                format!(
+                    "{count} nodes were taken back within {seconds} s; the last: {why}. Jobs that must go on can ask for dedicated nodes."
+                ),
+            );
         }
         let why =
             cluster.last_boot_reason.as_ref().map_or_else(String::new, |why| format!(" The last: {why}."));

@@ -8,6 +8,8 @@ const RULES: Rules = Rules {
     queue_delay_ms: 10_000,
     above_min_ms: 60_000,
     provisioning_failures: 3,
+    evictions: 3,
+    evictions_within_ms: 60_000,
     job_failure_quiet_ms: 100_000,
     quota_percent: 80,
     resolve_ms: 5_000,
@@ -138,6 +140,37 @@ fn the_server_has_alerts_of_its_own() {
         Reading { ledger_closed: Some("the disk is full".into()), violations: 2, ..Reading::default() };
     alerts.evaluate(RULES, &reading);
     assert_eq!(told(&mut alerts), ["Firing NeapLedgerClosed", "Firing NeapInvariantViolated"]);
+}
+
+#[test]
+fn a_storm_of_evictions_fires_once_names_the_owner_and_resolves_when_it_is_over() {
+    let mut alerts = Alerts::default();
+    let well = |now: u64| at(now, cluster(|_| ()));
+    for now in [1_000, 2_000] {
+        alerts.node_preempted(ClusterId(1), "the provider needs it", Millis(now));
+        alerts.evaluate(RULES, &well(now));
+    }
+    assert_eq!(told(&mut alerts), [""; 0], "two are no storm");
+    // It survives a restart, and so does what was counted.
+    let kept = serde_json::to_string(&alerts).expect("it can be kept");
+    let mut alerts: Alerts = serde_json::from_str(&kept).expect("it is what was kept");
+    for now in [60_000, 60_500, 60_700] {
+        alerts.node_preempted(ClusterId(1), "dedicated work on compute 'gpu' needs the room", Millis(now));
+        alerts.evaluate(RULES, &well(now));
+    }
+    let notice = alerts.next_notice().expect("it is told").clone();
+    assert_eq!(notice.labels["owner"], "ada@example.com");
+    let summary = &notice.annotations["summary"];
+    assert!(
+        summary.starts_with("3 nodes were taken back within 60 s; the last: dedicated work on"),
+        "{summary}"
+    );
+    assert_eq!(told(&mut alerts), ["Firing NeapEvictionStorm"]);
+    alerts.evaluate(RULES, &well(61_000));
+    // The first of the three was at 2,000, and is past.
+    alerts.evaluate(RULES, &well(120_600));
+    alerts.evaluate(RULES, &well(125_600));
+    assert_eq!(told(&mut alerts), ["Resolved NeapEvictionStorm"]);
 }
 
 #[test]

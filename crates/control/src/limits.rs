@@ -30,6 +30,8 @@ pub const SPANS_MAX: usize = 4_096;
 pub const TRACED_JOBS_MAX: usize = 10_000;
 /// Notices of alerts that wait for a receiver that does not answer; the oldest go first.
 pub const NOTICES_MAX: usize = 1_000;
+/// Of one cluster's nodes that were taken back, so many of the last are counted.
+pub const EVICTIONS_COUNTED_MAX: usize = 1_000;
 /// A failed commit counts as the ledger's state for this long.
 pub const COMMIT_FAILURE_FRESH_MS: u64 = 30_000;
 /// Streams to services of jobs that are open at once.

@@ -9,6 +9,7 @@ use crate::budget::{self, Every};
 use crate::ids::{BudgetId, ClusterId, DocHash, JobId, NodeId, WorkspaceId};
 use crate::location::Scarce;
 use crate::lock::LockLevel;
+use crate::mix::Mix;
 use crate::node::Node;
 use crate::queue::{Lane, Share};
 use crate::quota::QuotaKey;
@@ -81,6 +82,8 @@ pub struct Cluster {
     pub scheduled: Scheduled,
     /// Names what of its nodes is not in their shape (SSH, network); empty since its creation.
     pub make: Arc<str>,
+    /// Where some of its nodes are dedicated and the others low priority.
+    pub mix: Option<Mix>,
     /// Counts accepted definitions, from 1.
     pub revision: u32,
     /// What the user wrote, less what decides.
@@ -131,10 +134,16 @@ impl Cluster {
         has_room && !self.queue.is_empty()
     }
 
-    /// Whether a node is of an older definition than the cluster's.
+    /// Whether a node is of an older definition than the cluster's. A dedicated one may be of its floor.
     pub fn is_outdated(&self, node: &Node) -> bool {
-        let same = node.shape.size == self.shape.size && node.shape.tier == self.shape.tier;
+        let of = |shape: &Shape| node.shape.size == shape.size && node.shape.tier == shape.tier;
+        let same = of(&self.shape) || self.mix.as_ref().is_some_and(|mix| of(&mix.floor.shape));
         !same || node.make != self.make
+    }
+
+    /// Its dedicated work waits for room of the provider.
+    pub fn wants_room(&self) -> bool {
+        self.cuts.iter().any(|cut| matches!(cut, Cut::RoomWanted { .. }))
     }
 
     pub fn is_deleting(&self) -> bool {
@@ -171,6 +180,13 @@ pub struct BootHealth {
 pub enum Cut {
     /// The work asks for more nodes than `max`.
     Maximum { wanted: u32, max: u32 },
+    /// Of a cluster with nodes of both tiers: more of one are asked for than there may be of it.
+    TierMaximum { tier: Tier, wanted: u32, max: u32 },
+    /// The provider has no room for so many nodes of dedicated work: low-priority nodes are taken back for it, where
+    /// that helps.
+    RoomWanted { nodes: u32 },
+    /// The room is for dedicated work on another cluster, or on this one.
+    Yields { to: Arc<str> },
     /// The provider makes no more nodes than this, all clusters together.
     ProviderNodes { in_use: u32, max: u32 },
     /// `local.capacity: strict` and the machine is full, or its GPUs are all in nodes.
@@ -221,11 +237,14 @@ impl Cut {
             | Self::ProviderCapacity { .. }
             | Self::ProviderAtOnce { .. }
             | Self::Location { .. }
+            | Self::RoomWanted { .. }
+            | Self::Yields { .. }
             | Self::Quota { .. }
             | Self::Allowance { .. }
             | Self::Budget { .. } => true,
             Self::Maximum { .. }
             | Self::Window { .. }
+            | Self::TierMaximum { .. }
             | Self::BootBackoff { .. }
             | Self::Lock { .. }
             | Self::Draining => false,
@@ -238,6 +257,26 @@ impl Cut {
             Self::Maximum { wanted, max } => {
                 format!(
                     "{wanted} nodes are wanted and max_instances is {max}; raise max_instances or wait for a node to be free."
+                )
+            }
+            Self::TierMaximum { tier: Tier::Dedicated, wanted, max } => {
+                format!(
+                    "{wanted} dedicated nodes are wanted and there may be {max} (dedicated_instances); raise it or wait for one to be free."
+                )
+            }
+            Self::TierMaximum { tier: Tier::LowPriority, wanted, max } => {
+                format!(
+                    "{wanted} low-priority nodes are wanted and there may be {max} (max_instances less dedicated_instances); raise max_instances or wait for one to be free."
+                )
+            }
+            Self::RoomWanted { nodes } => {
+                format!(
+                    "Dedicated work waits for room for {nodes} more; low-priority nodes are taken back for it, where that makes room."
+                )
+            }
+            Self::Yields { to } => {
+                format!(
+                    "Dedicated work on compute '{to}' waits for the room that a low-priority node would take; it goes first."
                 )
             }
             Self::ProviderNodes { in_use, max } => {

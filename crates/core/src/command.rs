@@ -9,6 +9,7 @@ use crate::history::Like;
 use crate::ids::{AttemptId, BudgetId, ClusterId, DocHash, JobId, NodeId, ScheduleId, WorkspaceId};
 use crate::job::{AttemptFacts, Exit, Need, Outcome, Retry};
 use crate::lock::{LockLevel, LockScope};
+use crate::mix::TierChoice;
 use crate::problem::Problem;
 use crate::quota::QuotaKey;
 use crate::settings::Settings;
@@ -229,6 +230,8 @@ pub struct PutCluster {
     pub min: Option<i64>,
     pub max: Option<i64>,
     pub idle_ms: Option<i64>,
+    /// How many of the nodes of a low-priority cluster are dedicated.
+    pub dedicated: Option<i64>,
     pub document: DocHash,
     /// Why, as the caller puts it: a ticket, a sentence.
     pub reference: Option<Arc<str>>,
@@ -287,6 +290,7 @@ pub struct SubmitJob {
     pub nodes: u32,
     pub timeout_ms: Option<u64>,
     pub retry: Option<Arc<Retry>>,
+    pub tier: TierChoice,
     /// The driven family that it becomes a member of.
     pub family: Option<JobId>,
     /// What it does, for finding others like it.
@@ -336,6 +340,7 @@ pub enum NewMemberKind {
         timeout_ms: Option<u64>,
         retry: Option<Arc<Retry>>,
         like: Option<Like>,
+        tier: TierChoice,
         /// Names its work: the same code, environment, command and inputs have the same name.
         work: Option<Arc<str>>,
         /// An earlier job did the same work: this one is complete at once.

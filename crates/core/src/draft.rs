@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use crate::apply::apply;
 use crate::budget;
+use crate::cluster::Cut;
 use crate::event::Event;
 use crate::ids::{ClusterId, JobId, NodeId, WorkspaceId};
 use crate::meter::{self, Posting};
@@ -95,16 +96,30 @@ impl Draft {
             Event::WorkspaceUpdated(e) => self.workspace(e.id),
             Event::WorkspaceDeleteRequested(e) => self.workspace(e.id),
             Event::WorkspaceDeleted(e) => self.workspace(e.id),
-            Event::ClusterCreated(e) => self.cluster(e.id),
+            Event::ClusterCreated(e) => {
+                // Whether there is low priority at all says what dedicated work is told that waits for room.
+                self.touched.clusters.extend(self.state.waiting_for_room.iter());
+                self.cluster(e.id);
+            }
             Event::ClusterUpdated(e) => self.cluster(e.id),
             Event::ClusterDeleteRequested(e) => self.cluster(e.id),
             Event::ClusterDeleted(e) => {
+                self.touched.clusters.extend(self.state.waiting_for_room.iter());
                 if let Some(cluster) = self.state.clusters.get(&e.id) {
                     self.touched.workspaces.insert(cluster.workspace);
                 }
                 self.cluster(e.id);
             }
-            Event::ClusterTarget(e) => self.cluster(e.id),
+            Event::ClusterTarget(e) => {
+                let wants = |cuts: &[Cut]| cuts.iter().any(|cut| matches!(cut, Cut::RoomWanted { .. }));
+                let wanted = self.state.clusters.get(&e.id).is_some_and(|cluster| cluster.wants_room());
+                // Dedicated work has its room now, or waits for it: low priority looks whether there is any for it.
+                if wanted != wants(&e.cuts) {
+                    self.touched.clusters.extend(self.state.promising.iter());
+                    self.touched.clusters.extend(self.state.waiting_for_room.iter());
+                }
+                self.cluster(e.id);
+            }
             Event::ClusterScheduled(e) => self.cluster(e.id),
             Event::WindowPut(e) => self.cluster(e.cluster),
             Event::WindowFilled(e) => self.cluster(e.cluster),
@@ -114,7 +129,8 @@ impl Draft {
                 self.cluster(e.cluster);
                 self.touched.clusters.extend(self.state.promising.iter());
                 // What it takes of a quota or of its location may bind somebody else who waits.
-                if !self.state.quotas.is_empty()
+                if self.room_is_claimed()
+                    || !self.state.quotas.is_empty()
                     || !self.state.budgets.is_empty()
                     || self.state.settings.has_places_with_limits()
                 {
@@ -126,9 +142,9 @@ impl Draft {
             Event::NodeReady(e) => self.node(e.id),
             Event::NodeSilent(e) => self.node(e.id),
             Event::NodeHeard(e) => self.node(e.id),
-            Event::NodeLeaving(e) => self.node(e.id),
-            Event::NodeUnusable(e) => self.node(e.id),
-            Event::NodePreempted(e) => self.node(e.id),
+            Event::NodeLeaving(e) => self.node_goes(e.id),
+            Event::NodeUnusable(e) => self.node_goes(e.id),
+            Event::NodePreempted(e) => self.node_goes(e.id),
             Event::NodeCordoned(e) => self.node(e.id),
             Event::NodeUncordoned(e) => self.node(e.id),
             Event::NodeGone(e) => {
@@ -200,6 +216,20 @@ impl Draft {
     fn touch_waiting(&mut self) {
         let waiting = self.state.clusters.values().filter(|cluster| !cluster.queue.is_empty());
         self.touched.clusters.extend(waiting.map(|cluster| cluster.id));
+    }
+
+    /// There is less that could be taken back, where somebody waits for that.
+    fn node_goes(&mut self, id: NodeId) {
+        self.node(id);
+        if self.room_is_claimed() {
+            self.touched.clusters.extend(self.state.promising.iter());
+            self.touched.clusters.extend(self.state.waiting_for_room.iter());
+        }
+    }
+
+    fn room_is_claimed(&self) -> bool {
+        let waiting = self.state.waiting_for_room.iter();
+        waiting.filter_map(|id| self.state.clusters.get(id)).any(|cluster| cluster.wants_room())
     }
 
     /// Somebody has one running less: whoever waits for that looks again.

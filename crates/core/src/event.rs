@@ -15,6 +15,7 @@ use crate::history::Like;
 use crate::ids::{BudgetId, ClusterId, DocHash, JobId, NodeId, ScheduleId, WorkspaceId};
 use crate::job::{AttemptFacts, Cause, Exit, Need, Outcome, Phase, Retry, StopReason};
 use crate::lock::{LockLevel, LockScope};
+use crate::mix::{Floor, TierChoice};
 use crate::quota::QuotaKey;
 use crate::settings::Settings;
 use crate::state::GroupKey;
@@ -137,6 +138,8 @@ events! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         network: Option<GroupKey>,
         scale: Scale,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        floor: Option<Floor>,
         document: DocHash,
         /// Why, as whoever did it put it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -146,6 +149,9 @@ events! {
         id: ClusterId,
         revision: u32,
         scale: Scale,
+        /// Absent: as it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        floor: Option<Floor>,
         document: DocHash,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reference: Option<Arc<str>>,
@@ -242,6 +248,9 @@ events! {
         /// How often it is tried again, where it says so.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry: Option<Arc<Retry>>,
+        /// Which nodes it takes, where a cluster has both tiers.
+        #[serde(default, skip_serializing_if = "TierChoice::is_open")]
+        tier: TierChoice,
         /// On how many nodes it runs at once.
         #[serde(default = "one", skip_serializing_if = "is_one")]
         nodes: u32,

@@ -1,10 +1,11 @@
 //! Why a job waits, in the queue or for others: a view, computed on demand from a published state. Never empty for a queued job.
 
 use crate::budget;
-use crate::cluster::{Cluster, Cut};
+use crate::cluster::{Cluster, Cut, Tier};
 use crate::ids::JobId;
-use crate::job::{JobState, Need};
+use crate::job::{Job, JobState, Need};
 use crate::location;
+use crate::mix;
 use crate::node::NodeState;
 use crate::plan::node_cut;
 use crate::state::State;
@@ -37,6 +38,7 @@ pub fn queue_reasons(state: &State, id: JobId) -> Vec<String> {
     } else if ahead > 0 {
         reasons.push(format!("{ahead} {} ahead of it on compute '{}'.", jobs_are(ahead), cluster.name));
     }
+    reasons.extend(tier_reason(cluster, job));
     if job.nodes > 1 {
         let idle = cluster.idle.len();
         reasons.push(if job.nodes > cluster.declared.max {
@@ -81,6 +83,26 @@ fn waiting_reasons(state: &State, id: JobId) -> Vec<String> {
         ([one], _) => vec![format!("It waits for step {one} to complete.")],
         (several, _) => vec![format!("It waits for steps {} to complete.", several.join(", "))],
     }
+}
+
+/// That it waits for nodes of one tier, where there are two, and how many of those there may be.
+fn tier_reason(cluster: &Cluster, job: &Job) -> Option<String> {
+    cluster.mix.as_ref()?;
+    let tier = job.tier()?;
+    let (dedicated, low) = mix::maximums(cluster, cluster.scale);
+    let name = &cluster.name;
+    Some(match tier {
+        Tier::Dedicated if job.fell_back() => format!(
+            "Its nodes were taken back {} times, so it goes on on dedicated nodes only; compute '{name}' has at most {dedicated}.",
+            job.attempts_preempted
+        ),
+        Tier::Dedicated => {
+            format!("It takes dedicated nodes only (job_tier); compute '{name}' has at most {dedicated}.")
+        }
+        Tier::LowPriority => {
+            format!("It takes low-priority nodes only (job_tier); compute '{name}' has at most {low}.")
+        }
+    })
 }
 
 fn node_reasons(state: &State, cluster: &Cluster, need: Need) -> Vec<String> {
@@ -140,7 +162,7 @@ fn node_reasons(state: &State, cluster: &Cluster, need: Need) -> Vec<String> {
     if coming == 0
         && cluster.live < cluster.scale.max
         && cluster.cuts.is_empty()
-        && let Some(cut) = node_cut(state, cluster)
+        && let Some(cut) = mix::parts(cluster).iter().find_map(|part| node_cut(state, part))
     {
         told(state, cluster, &cut, &mut reasons);
     }

@@ -140,6 +140,9 @@ pub const fn cut_word(cut: &Cut) -> &'static str {
     match cut {
         Cut::Maximum { .. } => "maximum",
         Cut::Window { .. } => "schedule",
+        Cut::TierMaximum { .. } => "tier_maximum",
+        Cut::RoomWanted { .. } => "room_wanted",
+        Cut::Yields { .. } => "yields",
         Cut::ProviderNodes { .. } => "provider_nodes",
         Cut::ProviderCapacity { .. } => "provider_capacity",
         Cut::ProviderAtOnce { .. } => "provider_at_once",
@@ -325,13 +328,17 @@ fn provider_limit(cluster: &Cluster) -> Signal {
             | Cut::ProviderCapacity { .. }
             | Cut::ProviderAtOnce { .. }
             | Cut::Location { .. }
+            | Cut::RoomWanted { .. }
+            | Cut::Yields { .. }
             | Cut::Quota { .. }
             | Cut::Lock { .. }
             | Cut::Budget { .. }
             | Cut::Draining => true,
-            Cut::Maximum { .. } | Cut::Window { .. } | Cut::BootBackoff { .. } | Cut::Allowance { .. } => {
-                false
-            }
+            Cut::Maximum { .. }
+            | Cut::TierMaximum { .. }
+            | Cut::Window { .. }
+            | Cut::BootBackoff { .. }
+            | Cut::Allowance { .. } => false,
         })
         .map(Cut::sentence)
         .collect();

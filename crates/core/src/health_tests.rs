@@ -41,6 +41,7 @@ fn world(events: &[(u64, Event)]) -> State {
         },
         network: None,
         scale: Scale { min: 0, max: 4, idle_ms: 120_000 },
+        floor: None,
         document: DOCUMENT,
         reference: None,
     };
@@ -97,6 +98,7 @@ fn submitted(id: u64, priority: u8) -> Event {
         timeout_ms: None,
         retry: None,
         like: None,
+        tier: Default::default(),
         document: DOCUMENT,
         meta: DOCUMENT,
     }

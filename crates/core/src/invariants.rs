@@ -6,10 +6,12 @@
 mod books;
 mod governance;
 mod money;
+mod tiers;
 
 pub use books::Books;
 pub use governance::q1_usage_is_counted;
 pub use money::b1_leases_are_reserved;
+pub use tiers::n1_parts_are_counted;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -59,6 +61,7 @@ pub fn check_unplanned(state: &State) -> Vec<Violation> {
     j1_families_are_whole(state, &mut out);
     j2_one_attempt_at_a_time(state, &mut out);
     n1_every_node_is_known(state, &mut out);
+    n1_parts_are_counted(state, &mut out);
     n3_leases_end(state, &mut out);
     q1_usage_is_counted(state, &mut out);
     b1_leases_are_reserved(state, &mut out);
@@ -498,6 +501,7 @@ impl History {
             _ => {}
         }
         self.grants.observe(event, after, &mut out);
+        tiers::observe(event, after, &mut out);
         self.granted.observe(event, after, &mut out);
         out
     }

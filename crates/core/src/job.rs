@@ -9,10 +9,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::Label;
+use crate::cluster::Tier;
 use crate::event::RankEnded;
 use crate::history::Like;
 use crate::ids::{AttemptId, ClusterId, DocHash, JobId, NodeId, WorkspaceId};
 use crate::limits;
+use crate::mix::TierChoice;
 use crate::units::{Capacity, Millis};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +39,7 @@ pub struct Job {
     pub timeout_ms: Option<u64>,
     /// What it asks for when an attempt does not succeed; without, the defaults.
     pub retry: Option<Arc<Retry>>,
+    pub tier: TierChoice,
     pub attempts_made: u32,
     /// Attempts that ended through no fault of the job.
     pub attempts_lost: u32,
@@ -59,6 +62,16 @@ impl Job {
 
     pub fn attempt_id(&self) -> Option<AttemptId> {
         self.attempt().map(|a| AttemptId { job: self.id, number: a.number })
+    }
+
+    /// The tier that its nodes must be of now, if any.
+    pub fn tier(&self) -> Option<Tier> {
+        if self.fell_back() { Some(Tier::Dedicated) } else { self.tier.only }
+    }
+
+    /// Its nodes were taken back as often as it bears: it takes dedicated ones only.
+    pub fn fell_back(&self) -> bool {
+        self.tier.dedicated_after.is_some_and(|most| self.attempts_preempted >= most)
     }
 
     /// How often it may be tried again for this cause; `None` is as often as it happens.

@@ -32,6 +32,7 @@ pub mod limits;
 pub mod location;
 pub mod lock;
 pub mod meter;
+pub mod mix;
 pub mod names;
 pub mod node;
 pub mod own;

@@ -43,6 +43,8 @@ pub const ALLOWANCES_MAX: usize = 10_000;
 pub const PREEMPT_MARGIN_MS: u64 = 5_000;
 /// Moments of one run of the past with another setting; what has more is left off, and says so.
 pub const RERUN_STEPS_MAX: u64 = 500_000;
+/// How long the processes on a low-priority node have when dedicated work takes it back.
+pub const RECLAIM_GRACE_MS: u64 = 30_000;
 pub const BUDGETS_MAX: usize = 1_000;
 pub const BUDGET_NAME_CHARS_MAX: usize = 90;
 pub const BUDGET_THRESHOLDS_MAX: usize = 10;

@@ -64,6 +64,12 @@ bugs! {
     LocationPassed "location-passed";
     /// A larger maximum is taken although the limit has no room for it.
     QuotaNotChecked "quota-not-checked";
+    /// Of a mixed cluster the dedicated nodes are counted as low priority.
+    FloorHeldAsLow "floor-held-as-low";
+    /// A job is put on a node of a tier that it did not choose.
+    TierIgnored "tier-ignored";
+    /// The room that dedicated work took back is given to low priority again.
+    RoomNotKept "room-not-kept";
     LockIgnored "lock-ignored";
     /// What rounding leaves is on nobody's bill.
     CostRounded "cost-rounded";

@@ -42,6 +42,8 @@ codes! {
     CodeNotFound = 400,
     DatastoreNotFound = 400,
     GpuNotAvailable = 400,
+    /// The cluster has no nodes of the tier that a job asks for.
+    JobTierNotAvailable = 400,
     ResourceTooLarge = 400,
     AuthenticationFailed = 401,
     AuthorizationFailed = 403,

@@ -10,24 +10,26 @@ use std::sync::Arc;
 use imbl::OrdSet;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Tier};
 use crate::ids::JobId;
 use crate::job::{Job, Need};
 use crate::limits::{SHARE_ADVANCE_MS, SHARE_HALF_LIFE_MS};
 use crate::state::State;
 use crate::units::{Capacity, Millis};
 
-/// Jobs of one owner at one priority.
+/// Jobs of one owner at one priority, of one choice of tier.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Lane {
     /// 255 minus the priority, so that the natural order is the right one.
     pub behind: u8,
     pub owner: Arc<str>,
+    /// The tier that their nodes must be of, if any.
+    pub tier: Option<Tier>,
 }
 
 impl Lane {
     pub fn of(job: &Job) -> Self {
-        Self { behind: u8::MAX - job.priority, owner: job.owner.clone() }
+        Self { behind: u8::MAX - job.priority, owner: job.owner.clone(), tier: job.tier() }
     }
 }
 
@@ -101,7 +103,9 @@ pub struct Order<'a> {
     lanes: Vec<imbl::ordset::Iter<'a, JobId, imbl::shared_ptr::DefaultSharedPtr>>,
     /// Of each lane its owner's score and first job, the smallest on top.
     heads: BinaryHeap<Reverse<(u64, JobId, usize)>>,
-    owners: Vec<Arc<str>>,
+    owners: Vec<(Arc<str>, Option<Tier>)>,
+    /// Those who chose these are passed over.
+    closed: BTreeSet<Option<Tier>>,
     passed_over: BTreeSet<Arc<str>>,
     /// What owners were charged on the way.
     charged: BTreeMap<Arc<str>, u64>,
@@ -120,6 +124,7 @@ impl<'a> Order<'a> {
             lanes: Vec::new(),
             heads: BinaryHeap::new(),
             owners: Vec::new(),
+            closed: BTreeSet::new(),
             passed_over: BTreeSet::new(),
             charged: BTreeMap::new(),
             charges: true,
@@ -168,10 +173,15 @@ impl<'a> Order<'a> {
         self.passed_over.extend(self.last.take().map(|(job, _)| job.owner.clone()));
     }
 
+    /// No more of those who made this choice of tier.
+    pub fn close(&mut self, choice: Option<Tier>) {
+        self.closed.insert(choice);
+    }
+
     /// Goes on to the next priority that somebody waits with. False if there is none.
     fn descend(&mut self) -> bool {
         let Some(from) = self.next_level else { return false };
-        let first = Lane { behind: from, owner: "".into() };
+        let first = Lane { behind: from, owner: "".into(), tier: None };
         let mut level = self.cluster.lanes.range(first..).peekable();
         let Some(behind) = level.peek().map(|(lane, _)| lane.behind) else {
             self.next_level = None;
@@ -185,7 +195,7 @@ impl<'a> Order<'a> {
             let Some(first) = jobs.next() else { continue };
             self.heads.push(Reverse((self.score(&lane.owner), *first, self.lanes.len())));
             self.lanes.push(jobs);
-            self.owners.push(lane.owner.clone());
+            self.owners.push((lane.owner.clone(), lane.tier));
         }
         true
     }
@@ -197,13 +207,20 @@ impl<'a> Iterator for Order<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         self.go_on();
         loop {
-            let Some(Reverse((_, id, lane))) = self.heads.pop() else {
+            let Some(Reverse((score, id, lane))) = self.heads.pop() else {
                 if self.descend() {
                     continue;
                 }
                 return None;
             };
-            if self.owners.get(lane).is_none_or(|owner| self.passed_over.contains(owner)) {
+            let Some((owner, tier)) = self.owners.get(lane) else { continue };
+            if self.passed_over.contains(owner) || self.closed.contains(tier) {
+                continue;
+            }
+            // Something of the same owner came from another lane meanwhile.
+            let current = self.score(owner);
+            if current != score {
+                self.heads.push(Reverse((current, id, lane)));
                 continue;
             }
             // Whatever is in a lane is there.

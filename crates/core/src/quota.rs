@@ -4,6 +4,7 @@
 //! Two gates, and both only ever refuse more: declaring a larger maximum ([`refusals`]), and asking for a node ([`node_cut`]).
 //! A limit that is lowered below what is held takes nothing away; it shows, and nothing is added.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::{Cluster, Cut, Scale, Shape, Tier};
 use crate::ids::WorkspaceId;
 use crate::location;
+use crate::mix::{self, Floor};
 use crate::own::Own;
 use crate::planted::{self, Bug};
 use crate::problem::{Code, Problem};
@@ -153,13 +155,36 @@ pub fn keys(state: &State, workspace: WorkspaceId, location: &Arc<str>, shape: &
     holders.flat_map(|holder| pools.iter().map(move |pool| key(holder.clone(), pool))).collect()
 }
 
-/// What a cluster of this shape and scale holds of a pool.
-pub const fn holds(pool: &Pool, shape: &Shape, scale: Scale) -> u64 {
-    match pool {
-        Pool::Family(_) | Pool::Dedicated | Pool::LowPriority => cores(shape) * scale.max as u64,
-        Pool::Clusters => 1,
-        Pool::NodesPerCluster => 0,
+/// What a cluster of this shape and scale holds, of everything whose limit it counts against: of a mixed one the floor
+/// counts as dedicated, and the rest as low priority.
+pub fn holdings(
+    state: &State,
+    (workspace, location): (WorkspaceId, &Arc<str>),
+    shape: &Shape,
+    floor: Option<&Floor>,
+    scale: Scale,
+) -> BTreeMap<QuotaKey, u64> {
+    let floor_nodes = floor.map_or(0, |floor| floor.nodes.min(scale.max));
+    let rest = (shape, scale.max - floor_nodes);
+    let tiers = floor.map(|floor| (&floor.shape, floor_nodes)).into_iter().chain([rest]);
+    let mut held = BTreeMap::new();
+    for (shape, nodes) in tiers {
+        for key in keys(state, workspace, location, shape) {
+            let count = match key.pool {
+                Pool::Family(_) | Pool::Dedicated | Pool::LowPriority => cores(shape) * u64::from(nodes),
+                Pool::Clusters => 1,
+                Pool::NodesPerCluster => 0,
+            };
+            held.insert(key, count);
+        }
     }
+    held
+}
+
+/// What a cluster holds as it is.
+pub fn held_of(state: &State, cluster: &Cluster) -> BTreeMap<QuotaKey, u64> {
+    let floor = cluster.mix.as_ref().map(|mix| &mix.floor);
+    holdings(state, (cluster.workspace, &cluster.location), &cluster.shape, floor, cluster.declared)
 }
 
 /// A cluster as it is to be.
@@ -169,6 +194,8 @@ pub struct Declared<'a> {
     pub location: &'a Arc<str>,
     pub shape: &'a Shape,
     pub scale: Scale,
+    /// Its dedicated part, where the rest is low priority.
+    pub floor: Option<&'a Floor>,
     /// As it is, if it is there.
     pub existing: Option<&'a Cluster>,
 }
@@ -179,11 +206,14 @@ pub fn refusals(state: &State, wanted: Declared<'_>) -> Vec<Problem> {
     if state.quotas.is_empty() || planted::is(Bug::QuotaNotChecked) {
         return Vec::new();
     }
-    let keys = keys(state, wanted.workspace, wanted.location, wanted.shape);
-    keys.into_iter().filter_map(|key| refusal(state, &key, wanted)).collect()
+    let place = (wanted.workspace, wanted.location);
+    let asked = holdings(state, place, wanted.shape, wanted.floor, wanted.scale);
+    let before = wanted.existing.map(|old| held_of(state, old)).unwrap_or_default();
+    let before = |key: &QuotaKey| before.get(key).copied().unwrap_or(0);
+    asked.iter().filter_map(|(key, asked)| refusal(state, key, *asked, before(key), wanted)).collect()
 }
 
-fn refusal(state: &State, key: &QuotaKey, wanted: Declared<'_>) -> Option<Problem> {
+fn refusal(state: &State, key: &QuotaKey, asked: u64, before: u64, wanted: Declared<'_>) -> Option<Problem> {
     let limit = *state.quotas.get(key)?;
     let per_node = cores(wanted.shape);
     if key.pool == Pool::NodesPerCluster {
@@ -197,27 +227,28 @@ fn refusal(state: &State, key: &QuotaKey, wanted: Declared<'_>) -> Option<Proble
             Problem::new(Code::ClusterCoreQuotaReached, message).at("maxNodeCount")
         });
     }
-    let before = wanted
-        .existing
-        .filter(|old| keys_include(state, old, key))
-        .map_or(0, |old| holds(&key.pool, &old.shape, old.declared));
-    let asked = holds(&key.pool, wanted.shape, wanted.scale);
     let held = state.quota_usage.get(key).map_or(0, |usage| usage.held) - before;
     if asked <= before || held + asked <= limit {
         return None;
     }
+    let floor = wanted.floor.map_or(0, |floor| floor.nodes.min(wanted.scale.max));
+    let least_nodes = match key.pool {
+        // Of a mixed cluster the floor comes first.
+        Pool::Family(_) | Pool::Dedicated if wanted.floor.is_some() => wanted.scale.min.max(1).min(floor),
+        Pool::LowPriority if floor > 0 => wanted.scale.min.saturating_sub(floor),
+        _ => wanted.scale.min.max(1),
+    };
     let least = match key.pool {
         Pool::Clusters => 1,
-        _ => per_node * u64::from(wanted.scale.min.max(1)),
+        _ => per_node * u64::from(least_nodes),
     };
     let free = limit.saturating_sub(held);
     let unit = key.pool.unit();
     // Azure's two codes: not even the smallest form fits, or the whole does not.
     let (code, asks) = if wanted.existing.is_none() && least > free && key.pool != Pool::Clusters {
-        let nodes = wanted.scale.min.max(1);
         (
             Code::ClusterMinNodesExceedCoreQuota,
-            format!("{nodes} nodes of {} are {least} {unit}", wanted.shape.size),
+            format!("{least_nodes} nodes of {} are {least} {unit}", wanted.shape.size),
         )
     } else if key.pool == Pool::Clusters {
         (Code::ClusterCoreQuotaReached, "this is one more cluster".into())
@@ -226,7 +257,8 @@ fn refusal(state: &State, key: &QuotaKey, wanted: Declared<'_>) -> Option<Proble
             Code::ClusterCoreQuotaReached,
             format!(
                 "{} nodes of {} at {per_node} cores are {asked} {unit}",
-                wanted.scale.max, wanted.shape.size
+                asked / per_node.max(1),
+                wanted.shape.size
             ),
         )
     };
@@ -249,18 +281,13 @@ fn refusal(state: &State, key: &QuotaKey, wanted: Declared<'_>) -> Option<Proble
     Some(Problem::new(code, message).at(if key.pool == Pool::Clusters { "name" } else { "maxNodeCount" }))
 }
 
-fn keys_include(state: &State, cluster: &Cluster, key: &QuotaKey) -> bool {
-    keys(state, cluster.workspace, &cluster.location, &cluster.shape).contains(key)
-}
-
 /// `: 'a' holds 16, 'b' holds 8`, largest first.
 fn held_by(state: &State, key: &QuotaKey, but: Option<&Cluster>) -> String {
     let mut holders: Vec<_> = state
         .clusters
         .values()
         .filter(|cluster| but.is_none_or(|but| but.id != cluster.id) && cluster.location == key.location)
-        .filter(|cluster| keys_include(state, cluster, key))
-        .map(|cluster| (holds(&key.pool, &cluster.shape, cluster.declared), cluster.name.clone()))
+        .map(|cluster| (held_of(state, cluster).get(key).copied().unwrap_or(0), cluster.name.clone()))
         .filter(|(held, _)| *held > 0)
         .collect();
     holders.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
@@ -342,8 +369,9 @@ pub fn nodes_beside_minimums(state: &State, cluster: &Cluster) -> u32 {
     let others = || state.clusters.values().filter(|c| c.id != cluster.id && c.scale.min > 0);
     least(limits_on_nodes(state, cluster).map(|(key, limit, _)| {
         let kept: u64 = others()
-            .filter(|c| keys_include(state, c, &key))
-            .map(|c| cores(&c.shape) * u64::from(c.scale.min))
+            .flat_map(|other| mix::parts(other))
+            .filter(|part| keys(state, part.workspace, &part.location, &part.shape).contains(&key))
+            .map(|part| cores(&part.shape) * u64::from(part.scale.min))
             .sum();
         limit.saturating_sub(kept) / cores_each
     }))

@@ -15,8 +15,9 @@ use crate::ids::JobId;
 use crate::job::{Job, JobState, Need};
 use crate::location;
 use crate::lock;
+use crate::mix;
 use crate::node::NodeState;
-use crate::plan::{Packing, counted, provider_nodes_ever};
+use crate::plan::{Packing, counted, provider_nodes_ever, yields};
 use crate::queue::Order;
 use crate::quota;
 use crate::state::State;
@@ -75,20 +76,32 @@ pub struct Verdict {
 pub fn unblock(state: &State, id: JobId, now: Millis) -> Option<Verdict> {
     let job = state.jobs.get(&id).filter(|job| matches!(job.state, JobState::Queued { .. }))?;
     let cluster = state.clusters.get(&job.cluster)?;
-    let (in_turn, ahead) = Way::in_turn(state, cluster, job, now);
-    let as_first = Way::as_first(state, cluster, job, now);
-
-    let mut constraints = in_turn.blocked.clone();
-    let kinds = |way: &Way| -> BTreeSet<Kind> { way.blocked.iter().map(|c| c.kind).collect() };
-    let (waits, first) = (kinds(&in_turn), kinds(&as_first));
-    let mut unblocking = vec![waits.clone()];
-    if ahead.jobs > 0 {
-        constraints.push(order(cluster, &ahead));
-        if !waits.is_subset(&first) {
+    // Where it may have nodes of either tier, each is a way of its own.
+    let parts = mix::parts_for(cluster, job);
+    let mut constraints: Vec<Constraint> = Vec::new();
+    let mut unblocking: Vec<BTreeSet<Kind>> = Vec::new();
+    let mut ahead = Ahead::none();
+    for (_, part) in &parts {
+        let (in_turn, before) = Way::in_turn(state, cluster, part, job, now);
+        let as_first = Way::as_first(state, cluster, part, job, now);
+        let kinds = |way: &Way| -> BTreeSet<Kind> { way.blocked.iter().map(|c| c.kind).collect() };
+        let (waits, first) = (kinds(&in_turn), kinds(&as_first));
+        unblocking.push(waits.clone());
+        // What the other part takes meanwhile may be in the way, too.
+        if before.jobs > 0 && (cluster.mix.is_some() || !waits.is_subset(&first)) {
             let mut jumps = first;
             jumps.insert(Kind::QueueOrder);
             unblocking.push(jumps);
         }
+        for constraint in in_turn.blocked.into_iter().chain(as_first.blocked) {
+            if constraints.iter().all(|told| told.kind != constraint.kind) {
+                constraints.push(constraint);
+            }
+        }
+        ahead = Ahead { nodes: ahead.nodes.max(before.nodes), ..before };
+    }
+    if ahead.jobs > 0 {
+        constraints.push(order(cluster, &ahead));
     }
     // Some get by with less: one that is certain to end may go before others, a share may fit beside what runs. Where
     // that can be tried out in good time, the planner says.
@@ -98,6 +111,11 @@ pub fn unblock(state: &State, id: JobId, now: Millis) -> Option<Verdict> {
     }
     let told: BTreeSet<Kind> = unblocking.iter().flatten().copied().collect();
     constraints.retain(|constraint| told.contains(&constraint.kind));
+    // Nothing of its own is in the way: others go first.
+    let lets_others = parts.iter().find_map(|(_, part)| yields(state, part));
+    if let Some(cut) = lets_others.filter(|_| !told.contains(&Kind::Provider)) {
+        constraints.push(Constraint { kind: Kind::Provider, sentence: cut.sentence() });
+    }
     constraints.sort_by_key(|constraint| constraint.kind);
     let mut sets = unblocking.iter().cloned();
     let binding = sets.next().map_or_else(BTreeSet::new, |first| sets.fold(first, |both, set| &both & &set));
@@ -135,25 +153,33 @@ struct Ahead {
     allowance: Option<Cut>,
     /// Nodes with work and those that everybody up to and with the job needs.
     nodes: u32,
+    /// The same of all parts of the cluster.
+    all_nodes: u32,
     /// Some on several nodes can have them only once a limit is lifted; they are not counted.
     some_wait_for_a_limit: bool,
 }
 
 impl Ahead {
-    fn of(state: &State, cluster: &Cluster, job: &Job, lifted: &BTreeSet<Kind>) -> Self {
+    const fn none() -> Self {
+        Self { jobs: 0, allowance: None, nodes: 0, all_nodes: 0, some_wait_for_a_limit: false }
+    }
+
+    /// In one part of the cluster. Whoever may be in either counts in each.
+    fn of(state: &State, cluster: &Cluster, part: &Cluster, job: &Job, lifted: &BTreeSet<Kind>) -> Self {
         let unless = |kind: Kind, limit: u32| if lifted.contains(&kind) { u32::MAX } else { limit };
-        let at_once = unless(Kind::Maximum, cluster.declared.max)
-            .min(unless(Kind::Window, held(cluster)))
-            .min(unless(Kind::Quota, quota::nodes_ever(state, cluster)))
-            .min(unless(Kind::Provider, provider_nodes_ever(state, cluster.shape.nominal)))
+        let at_once = unless(Kind::Maximum, part.declared.max)
+            .min(unless(Kind::Window, held(part)))
+            .min(unless(Kind::Quota, quota::nodes_ever(state, part)))
+            .min(unless(Kind::Provider, provider_nodes_ever(state, part.shape.nominal)))
             .min(unless(
                 Kind::Location,
-                location::nodes_ever(state, &cluster.location, cluster.shape.nominal),
+                location::nodes_ever(state, &part.location, part.shape.nominal),
             ));
         let mut gate = Gate::new(state);
         let mut order = Order::new(state, cluster);
         let nominal = cluster.shape.nominal;
-        let mut packing = Packing::on(cluster.busy);
+        let mut packing = Packing::on(part.busy);
+        let mut of_all = Packing::on(cluster.busy);
         let (mut jobs, mut held, mut some_wait_for_a_limit) = (0, None, false);
         while let Some(other) = order.next() {
             if other.id == job.id {
@@ -173,7 +199,10 @@ impl Ahead {
                 continue;
             }
             gate.lets(cluster, other);
-            if other.nodes == 1 || other.nodes <= at_once {
+            if !mix::takes(cluster, part, other) {
+                of_all.add(other, nominal);
+            } else if other.nodes == 1 || other.nodes <= at_once {
+                of_all.add(other, nominal);
                 packing.add(other, nominal);
             } else {
                 some_wait_for_a_limit = true;
@@ -181,7 +210,9 @@ impl Ahead {
         }
         let allowance = held.or_else(|| gate.holds(cluster, job));
         packing.add(job, nominal);
-        Self { jobs, allowance, nodes: packing.nodes, some_wait_for_a_limit }
+        of_all.add(job, nominal);
+        let (nodes, all_nodes) = (packing.nodes, of_all.nodes.max(packing.nodes));
+        Self { jobs, allowance, nodes, all_nodes, some_wait_for_a_limit }
     }
 }
 
@@ -193,15 +224,16 @@ struct Way {
 impl Way {
     /// After everybody who is ahead. Where a limit is in the way, it is lifted for those as well: so they may then be in
     /// the way of another.
-    fn in_turn(state: &State, cluster: &Cluster, job: &Job, now: Millis) -> (Self, Ahead) {
+    fn in_turn(state: &State, cluster: &Cluster, part: &Cluster, job: &Job, now: Millis) -> (Self, Ahead) {
         let mut lifted = BTreeSet::new();
         loop {
-            let ahead = Ahead::of(state, cluster, job, &lifted);
+            let ahead = Ahead::of(state, cluster, part, job, &lifted);
             let mut blocked = general(state, ahead.allowance.as_ref());
-            blocked.extend(payers_money(state, cluster, job, now));
-            maximum(cluster, ahead.nodes, &mut blocked);
-            blocked.extend(rolling(state, cluster, job));
-            growth(state, cluster, job, ahead.nodes, now, &mut blocked);
+            blocked.extend(payers_money(state, part, job, now));
+            maximum(cluster, part, ahead.nodes, &mut blocked);
+            blocked.extend(rolling(state, part, job));
+            let all = ahead.all_nodes.saturating_sub(cluster.live - cluster.unheard);
+            growth(state, part, job, (ahead.nodes, all), now, &mut blocked);
             let kinds: BTreeSet<Kind> = blocked.iter().map(|constraint| constraint.kind).collect();
             if !ahead.some_wait_for_a_limit || kinds.is_subset(&lifted) {
                 return (Self { blocked }, ahead);
@@ -211,17 +243,17 @@ impl Way {
     }
 
     /// Before everybody.
-    fn as_first(state: &State, cluster: &Cluster, job: &Job, now: Millis) -> Self {
+    fn as_first(state: &State, cluster: &Cluster, part: &Cluster, job: &Job, now: Millis) -> Self {
         let mut blocked = general(state, Gate::new(state).holds(cluster, job).as_ref());
-        blocked.extend(payers_money(state, cluster, job, now));
-        if fits(state, cluster, job) {
+        blocked.extend(payers_money(state, part, job, now));
+        if fits(state, part, job) {
             return Self { blocked };
         }
-        let mut alone = Packing::on(cluster.busy);
-        alone.add(job, cluster.shape.nominal);
-        maximum(cluster, alone.nodes, &mut blocked);
-        blocked.extend(rolling(state, cluster, job));
-        growth(state, cluster, job, alone.nodes, now, &mut blocked);
+        let mut alone = Packing::on(part.busy);
+        alone.add(job, part.shape.nominal);
+        maximum(cluster, part, alone.nodes, &mut blocked);
+        blocked.extend(rolling(state, part, job));
+        growth(state, part, job, (alone.nodes, 0), now, &mut blocked);
         Self { blocked }
     }
 }
@@ -255,12 +287,12 @@ fn payers_money(state: &State, cluster: &Cluster, job: &Job, now: Millis) -> Opt
     Some(Constraint { kind: Kind::Budget, sentence: cut.sentence() })
 }
 
-/// What keeps a cluster from having this many nodes.
+/// What keeps a part of a cluster from having this many nodes, and all parts together so many more.
 fn growth(
     state: &State,
     cluster: &Cluster,
     job: &Job,
-    total: u32,
+    (total, missing_in_all): (u32, u32),
     now: Millis,
     blocked: &mut Vec<Constraint>,
 ) {
@@ -289,6 +321,7 @@ fn growth(
         );
         blocked.push(Constraint { kind: Kind::Quota, sentence });
     }
+    let missing = missing.max(missing_in_all);
     if let Some(cut) = budget::nodes_cut(state, cluster, missing, now) {
         blocked.push(Constraint { kind: Kind::Budget, sentence: cut.sentence() });
     }
@@ -336,14 +369,19 @@ fn provider(state: &State, nominal: Capacity, missing: u32, job: &Job) -> Option
 }
 
 /// The maximum, the declared one or a window's lower one, or both.
-fn maximum(cluster: &Cluster, wanted: u32, blocked: &mut Vec<Constraint>) {
-    let counted = wanted.saturating_add(cluster.unheard);
-    if let Some(cut) = window::cut(cluster, wanted).filter(|_| counted > cluster.scale.max) {
+fn maximum(cluster: &Cluster, part: &Cluster, wanted: u32, blocked: &mut Vec<Constraint>) {
+    let counted = wanted.saturating_add(part.unheard);
+    if let Some(cut) = window::cut(part, wanted).filter(|_| counted > part.scale.max) {
         blocked.push(Constraint { kind: Kind::Window, sentence: cut.sentence() });
     }
-    let max = cluster.declared.max;
+    // Without a window a part may still have less than declared, while the other has more than it may.
+    let max = if part.scheduled.max_by.is_some() { part.declared.max } else { part.scale.max };
     if counted > max {
-        blocked.push(Constraint { kind: Kind::Maximum, sentence: Cut::Maximum { wanted, max }.sentence() });
+        let cut = match cluster.mix {
+            None => Cut::Maximum { wanted, max },
+            Some(_) => Cut::TierMaximum { tier: part.shape.tier, wanted, max },
+        };
+        blocked.push(Constraint { kind: Kind::Maximum, sentence: cut.sentence() });
     }
 }
 

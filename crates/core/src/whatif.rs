@@ -84,15 +84,20 @@ fn lift(state: &mut State, id: JobId, cluster: ClusterId, lifted: &BTreeSet<Kind
             (other.declared, other.windows, other.scheduled) =
                 (other.scale, Default::default(), Default::default());
             other.old = Default::default();
+            // They wait for nothing, and so nobody lets them go first.
+            other.cuts.clear();
         } else {
             if lifted.contains(&Kind::Window) {
                 other.windows = Default::default();
                 (other.scale, other.scheduled) = (other.declared, Default::default());
             }
             if lifted.contains(&Kind::Maximum) {
-                other.declared.max = other.declared.max.saturating_add(PLENTY);
+                other.declared.max = other.declared.max.saturating_add(2 * PLENTY);
                 if other.scheduled.max_by.is_none() {
                     other.scale.max = other.declared.max;
+                }
+                if let Some(mix) = &mut other.mix {
+                    mix.floor.nodes = mix.floor.nodes.saturating_add(PLENTY);
                 }
             }
             if lifted.contains(&Kind::BootBackoff) {

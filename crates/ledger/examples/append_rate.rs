@@ -63,6 +63,7 @@ impl Work {
                 },
                 network: None,
                 scale: Scale { min: 0, max: 4, idle_ms: 120_000 },
+                floor: None,
                 document: document()?,
                 reference: None,
             }
@@ -98,6 +99,7 @@ impl Work {
                         timeout_ms: None,
                         retry: None,
                         like: None,
+                        tier: Default::default(),
                         document: document()?,
                         meta: document()?,
                     }

@@ -274,6 +274,7 @@ mod tests {
                 timeout_ms: Some(5),
                 retry: None,
                 like: None,
+                tier: Default::default(),
                 document: DocHash([1; 32]),
                 meta: DocHash([2; 32]),
             };

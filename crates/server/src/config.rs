@@ -170,6 +170,9 @@ pub struct AlertRules {
     pub above_min_seconds: u64,
     /// So many nodes in a row did not start.
     pub provisioning_failures: u32,
+    /// So many nodes of a cluster were taken back within so long.
+    pub evictions: u32,
+    pub evictions_within_seconds: u64,
     /// A job failure is over after this long without another, or when a job completes.
     pub job_failure_quiet_seconds: u64,
     /// As much of a limit on cores or clusters is held, in percent; 0 tells nobody.
@@ -192,6 +195,8 @@ impl Default for AlertRules {
             queue_delay_seconds: 600,
             above_min_seconds: 24 * 3600,
             provisioning_failures: 3,
+            evictions: 5,
+            evictions_within_seconds: 600,
             job_failure_quiet_seconds: 3600,
             quota_percent: 80,
             resolve_seconds: 30,
@@ -205,6 +210,8 @@ impl AlertRules {
             queue_delay_ms: self.queue_delay_seconds.saturating_mul(1000),
             above_min_ms: self.above_min_seconds.saturating_mul(1000),
             provisioning_failures: self.provisioning_failures,
+            evictions: self.evictions,
+            evictions_within_ms: self.evictions_within_seconds.saturating_mul(1000),
             job_failure_quiet_ms: self.job_failure_quiet_seconds.saturating_mul(1000),
             quota_percent: self.quota_percent,
             resolve_ms: self.resolve_seconds.saturating_mul(1000),
@@ -392,6 +399,9 @@ impl Config {
         }
         if self.limits.requests_in_flight == 0 {
             problems.push("limits.requests_in_flight must be at least 1");
+        }
+        if self.alerts.evictions == 0 || self.alerts.evictions_within_seconds == 0 {
+            problems.push("alerts.evictions and alerts.evictions_within_seconds must be at least 1");
         }
         if self.alerts.provisioning_failures == 0 || self.alerts.queue_delay_seconds == 0 {
             problems.push("alerts.provisioning_failures and alerts.queue_delay_seconds must be at least 1");

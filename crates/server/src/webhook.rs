@@ -103,10 +103,29 @@ struct EndedJob {
     at: Millis,
 }
 
-/// Jobs that ended in the next events, and the last event that was looked at.
-fn ended_after(reader: &Reader, after: u64) -> Result<(Vec<EndedJob>, u64), neap_ledger::Error> {
+struct TakenNode {
+    cluster: ClusterId,
+    reason: String,
+    at: Millis,
+}
+
+/// What the next events tell that alerts are about, and the last event that was looked at.
+struct Told {
+    jobs: Vec<EndedJob>,
+    taken: Vec<TakenNode>,
+    last: u64,
+}
+
+fn told_after(reader: &Reader, after: u64) -> Result<Told, neap_ledger::Error> {
     let events = reader.events(after, EVENTS)?;
-    let mut jobs = Vec::new();
+    let (mut jobs, mut taken) = (Vec::new(), Vec::new());
+    for record in events.iter().filter(|record| record.kind == "node.preempted") {
+        if let Ok(Event::NodePreempted(e)) = Event::decode(&record.kind, record.version, &record.body)
+            && let Some(row) = reader.node(e.id)?
+        {
+            taken.push(TakenNode { cluster: row.cluster, reason: e.reason.to_string(), at: record.at });
+        }
+    }
     for record in events.iter().filter(|record| record.kind == "job.ended") {
         if let Ok(Event::JobEnded(e)) = Event::decode(&record.kind, record.version, &record.body)
             && let Some(row) = reader.job_by_id(e.id)?
@@ -115,7 +134,7 @@ fn ended_after(reader: &Reader, after: u64) -> Result<(Vec<EndedJob>, u64), neap
             jobs.push(EndedJob { cluster, name: row.name, outcome: e.outcome, at });
         }
     }
-    Ok((jobs, events.last().map_or(after, |record| record.seq)))
+    Ok(Told { jobs, taken, last: events.last().map_or(after, |record| record.seq) })
 }
 
 impl Running {
@@ -139,19 +158,23 @@ impl Running {
         }
     }
 
-    /// Ended jobs, from the log itself: none is missed, whatever happened in between.
+    /// Ended jobs and nodes that were taken back, from the log itself: none is missed, whatever happened in between.
     async fn read_events(&mut self, state: &State) {
         let head = *self.webhook.handle.changes().borrow();
         let mut ended = false;
         while self.alerts.seen_seq < head {
             let (reader, after) = (self.webhook.handle.reader().clone(), self.alerts.seen_seq);
-            let read = tokio::task::spawn_blocking(move || ended_after(&reader, after)).await;
-            let Ok(Ok((jobs, last))) = read else {
+            let read = tokio::task::spawn_blocking(move || told_after(&reader, after)).await;
+            let Ok(Ok(Told { jobs, taken, last })) = read else {
                 tracing::warn!("the log could not be read for alerts; it is tried again");
                 break;
             };
             for job in jobs.iter().filter(|job| state.clusters.contains_key(&job.cluster)) {
                 self.alerts.job_ended(job.cluster, &job.name, &job.outcome, job.at);
+                ended = true;
+            }
+            for node in taken.iter().filter(|node| state.clusters.contains_key(&node.cluster)) {
+                self.alerts.node_preempted(node.cluster, &node.reason, node.at);
                 ended = true;
             }
             if last <= self.alerts.seen_seq {

@@ -89,6 +89,7 @@ impl Users {
             timeout_ms: wish.timeout_ms,
             retry: wish.retry(),
             like: None,
+            tier: Default::default(),
             work: None,
             reused: self.dice.once_in(8),
         }
@@ -156,6 +157,7 @@ impl World {
             timeout_ms: wish.timeout_ms,
             retry: wish.retry(),
             like: None,
+            tier: Default::default(),
             document: DOCUMENT,
             meta: DOCUMENT,
             problems: Vec::new(),

@@ -348,6 +348,7 @@ impl World {
             timeout_ms: wish.timeout_ms,
             retry: wish.retry(),
             like: None,
+            tier: Default::default(),
             document: DOCUMENT,
             meta: DOCUMENT,
             problems: Vec::new(),
@@ -375,6 +376,7 @@ impl World {
             min: Some(min as i64),
             max: Some(max as i64),
             idle_ms: Some(self.rng.between(0, 12_000) as i64),
+            dedicated: None,
             document: DOCUMENT,
             problems: Vec::new(),
         };

@@ -31,6 +31,9 @@ const FIELDS: &[Field] = &[
     field("tier", Kind::Word(TIERS)),
     field("min_instances", Kind::Whole(i64::MIN)),
     field("max_instances", Kind::Whole(i64::MIN)),
+    // Neap's own: of a low-priority cluster, how many nodes are dedicated.
+    field("dedicated_instances", Kind::Whole(i64::MIN)),
+    field("nodes_by_tier", Kind::ReadOnly),
     field("idle_time_before_scale_down", Kind::Whole(0)),
     field("ssh_public_access_enabled", Kind::Flag),
     field("ssh_settings", Kind::Object(SSH)),
@@ -176,6 +179,9 @@ fn body(spec: &Value, scope: &Scope) -> Value {
             "nodeIdleTimeBeforeScaleDown": iso_from_seconds(idle),
         }),
     );
+    if let Some(dedicated) = given(spec, "dedicated_instances") {
+        inner.insert("neapDedicatedNodeCount".into(), dedicated.clone());
+    }
     if let Some(id) = subnet_id(spec, scope) {
         inner.insert("subnet".into(), json!({ "id": id }));
     }

@@ -20,6 +20,7 @@ pub fn compute(resource: &Value) -> Value {
     put(&mut map, "tier", text(resource, "/properties/properties/vmPriority").map(|tier| snake(tier).into()));
     put(&mut map, "min_instances", inner("scaleSettings/minNodeCount"));
     put(&mut map, "max_instances", inner("scaleSettings/maxNodeCount"));
+    put(&mut map, "dedicated_instances", inner("neapDedicatedNodeCount").filter(Value::is_number));
     let idle = text(resource, "/properties/properties/scaleSettings/nodeIdleTimeBeforeScaleDown");
     put(&mut map, "idle_time_before_scale_down", idle.and_then(neap_spec::seconds_from_iso).map(Value::from));
     put(&mut map, "tags", at("/tags").filter(|tags| tags.as_object().is_some_and(|tags| !tags.is_empty())));
@@ -45,6 +46,11 @@ pub fn compute(resource: &Value) -> Value {
     put(&mut map, "enable_node_public_ip", inner("enableNodePublicIp"));
     put(&mut map, "current_nodes", inner("currentNodeCount"));
     put(&mut map, "target_nodes", inner("targetNodeCount"));
+    put(
+        &mut map,
+        "nodes_by_tier",
+        inner("neapNodesByTier").filter(Value::is_object).map(|tiers| snake_keys(&tiers)),
+    );
     put(&mut map, "allocation_state", inner("allocationState"));
     put(&mut map, "node_state_counts", inner("nodeStateCounts").map(|counts| snake_keys(&counts)));
     put(&mut map, "scale_in_force", inner("neapSchedules").filter(Value::is_object));

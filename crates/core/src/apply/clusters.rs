@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use super::governance;
-use super::nodes::{time_node, untime_node};
+use super::nodes::{self, time_node, untime_node};
 use crate::cluster::{BootHealth, Cluster, ClusterPhase, Cut, Scale};
 use crate::event;
 use crate::history;
 use crate::ids::{ClusterId, NodeId};
 use crate::lock::LockScope;
+use crate::mix::Mix;
 use crate::state::{State, Timer};
 use crate::units::Millis;
 
@@ -25,6 +26,7 @@ pub(super) fn created(state: &mut State, at: Millis, e: &event::ClusterCreated) 
         windows: Default::default(),
         scheduled: Default::default(),
         make: "".into(),
+        mix: e.floor.clone().map(Mix::of),
         revision: 1,
         document: e.document,
         created: at,
@@ -60,6 +62,7 @@ pub(super) fn created(state: &mut State, at: Millis, e: &event::ClusterCreated) 
 pub(super) fn updated(state: &mut State, at: Millis, e: &event::ClusterUpdated) {
     let Some(cluster) = state.clusters.get(&e.id).cloned() else { return };
     governance::count_held(state, &cluster, -1);
+    let mixed = nodes::mixed(state, &cluster, e.floor.as_ref());
     // An idle node's timer hangs on the cluster's idle time: take the old ones away, put the new ones in.
     let idle: Vec<NodeId> = cluster.nodes.iter().copied().collect();
     for id in &idle {
@@ -77,6 +80,7 @@ pub(super) fn updated(state: &mut State, at: Millis, e: &event::ClusterUpdated) 
             cluster.make = remade.make.clone();
             cluster.network.clone_from(&remade.network);
         }
+        cluster.mix = mixed;
         cluster.revision = e.revision;
         cluster.document = e.document;
         cluster.modified = at;

@@ -6,6 +6,7 @@ use crate::cluster::{Cluster, Shape};
 use crate::event::{AllowanceSet, LockDeleted, LockPut, QuotaAnswered, QuotaRequested, QuotaSet};
 use crate::limits::QUOTA_REQUESTS_KEPT;
 use crate::lock::{Lock, LockScope};
+use crate::planted::{self, Bug};
 use crate::quota::{self, Holder, QuotaAnswer, QuotaRequest, Usage};
 use crate::state::State;
 use crate::units::Millis;
@@ -52,8 +53,9 @@ pub(super) fn quota_answered(state: &mut State, at: Millis, e: &QuotaAnswered) {
 
 /// What a cluster holds is counted (`sign` 1) or no longer (`sign` -1).
 pub(super) fn count_held(state: &mut State, cluster: &Cluster, sign: i64) {
-    for key in quota::keys(state, cluster.workspace, &cluster.location, &cluster.shape) {
-        let held = quota::holds(&key.pool, &cluster.shape, cluster.declared);
+    let place = (cluster.workspace, &cluster.location);
+    let floor = cluster.mix.as_ref().map(|mix| &mix.floor).filter(|_| !planted::is(Bug::FloorHeldAsLow));
+    for (key, held) in quota::holdings(state, place, &cluster.shape, floor, cluster.declared) {
         count(state, key, |usage| usage.held = moved(usage.held, held, sign));
     }
 }

@@ -34,6 +34,7 @@ pub(super) fn submitted(state: &mut State, at: Millis, e: &event::JobSubmitted) 
         tags: families::tags(state, e.family, &e.tags),
         timeout_ms: e.timeout_ms,
         retry: e.retry.clone(),
+        tier: e.tier,
         attempts_made: 0,
         attempts_lost: 0,
         attempts_preempted: 0,

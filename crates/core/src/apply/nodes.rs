@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::clusters::with_cluster;
 use super::{governance, money};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Tier};
 use crate::event;
 use crate::ids::NodeId;
 use crate::location::Given;
 use crate::meter::Payer;
+use crate::mix::{Floor, Mix, Part};
 use crate::node::{Node, NodeState};
 use crate::state::{State, Timer};
 use crate::units::{Capacity, Millis};
@@ -46,9 +47,12 @@ pub(super) fn requested(state: &mut State, at: Millis, e: &event::NodeRequested)
     state.nodes.insert(e.id, Arc::new(node));
     state.next.node = state.next.node.max(e.id.next());
     state.provided = state.provided.plus(e.nominal);
+    let standing = state.nodes.get(&e.id).map(|node| Standing::of(node));
     with_cluster(state, e.cluster, |cluster| {
         cluster.nodes.insert(e.id);
-        cluster.live += 1;
+        if let Some(standing) = standing {
+            standing.enter(cluster, e.id);
+        }
     });
     time_node(state, e.id);
     money::time_lease(state, e.id);
@@ -124,6 +128,7 @@ struct Standing {
     idle: bool,
     open: bool,
     done: bool,
+    tier: Tier,
 }
 
 impl Standing {
@@ -138,6 +143,7 @@ impl Standing {
             idle: placeable && node.attempts.is_empty(),
             open: placeable && busy && !node.exclusive && node.free().cpus_milli > 0,
             done: node.is_done(),
+            tier: node.shape.tier,
         }
     }
 
@@ -154,6 +160,31 @@ impl Standing {
         if self.done {
             cluster.done.remove(&id);
         }
+        if let Some(mix) = &mut cluster.mix {
+            self.leave_part(mix.part_mut(self.tier), id);
+        }
+    }
+
+    fn leave_part(self, part: &mut Part, id: NodeId) {
+        part.live -= u32::from(self.live);
+        part.busy -= u32::from(self.busy);
+        part.unheard -= u32::from(self.unheard);
+        part.idle.remove(&id);
+        part.open.remove(&id);
+        part.nodes.remove(&id);
+    }
+
+    fn enter_part(self, part: &mut Part, id: NodeId) {
+        part.live += u32::from(self.live);
+        part.busy += u32::from(self.busy);
+        part.unheard += u32::from(self.unheard);
+        part.nodes.insert(id);
+        if self.idle {
+            part.idle.insert(id);
+        }
+        if self.open {
+            part.open.insert(id);
+        }
     }
 
     fn enter(self, cluster: &mut Cluster, id: NodeId) {
@@ -169,7 +200,20 @@ impl Standing {
         if self.done {
             cluster.done.insert(id);
         }
+        if let Some(mix) = &mut cluster.mix {
+            self.enter_part(mix.part_mut(self.tier), id);
+        }
     }
+}
+
+/// A cluster's nodes by tier, as it is once it has this floor; without one, as they are counted.
+pub(super) fn mixed(state: &State, cluster: &Cluster, floor: Option<&Floor>) -> Option<Mix> {
+    let Some(floor) = floor else { return cluster.mix.clone() };
+    let mut mix = Mix::of(floor.clone());
+    for node in state.nodes_of(cluster) {
+        Standing::of(node).enter_part(mix.part_mut(node.shape.tier), node.id);
+    }
+    Some(mix)
 }
 
 /// When a node next needs a look: its state's deadline, or the end of its idle time.

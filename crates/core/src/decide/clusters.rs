@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::places::{being_deleted, known_location, live_workspace, open_workspace};
+use super::tiers;
 use crate::catalogue;
 use crate::cluster::{Cluster, Scale, Shape, Tier};
 use crate::command::{PutCluster, RemakeCluster};
@@ -35,6 +36,7 @@ pub fn put(state: &State, mut put: PutCluster) -> Result<Vec<Event>, Refusal> {
         }
         lock::check(state, &LockScope::Cluster(existing.id), Act::Change)?;
         check_unchanged(existing, &put, &mut problems);
+        let floor = tiers::floor(state, &put, (&existing.location, &existing.shape), scale, Some(existing), &mut problems);
         problems.extend(quota::refusals(
             state,
             Declared {
@@ -42,6 +44,7 @@ pub fn put(state: &State, mut put: PutCluster) -> Result<Vec<Event>, Refusal> {
                 location: &existing.location,
                 shape: &existing.shape,
                 scale,
+                floor: floor.as_ref(),
                 existing: Some(existing),
             },
         ));
@@ -52,6 +55,7 @@ pub fn put(state: &State, mut put: PutCluster) -> Result<Vec<Event>, Refusal> {
                 id: existing.id,
                 revision,
                 scale,
+                floor,
                 document: put.document,
                 reference: put.reference,
                 remade: None,
@@ -81,11 +85,12 @@ pub fn put(state: &State, mut put: PutCluster) -> Result<Vec<Event>, Refusal> {
             .at("name"),
         );
     }
+    let floor = shape.as_ref().and_then(|shape| tiers::floor(state, &put, (&location, shape), scale, None, &mut problems));
     if let Some(shape) = &shape {
         let workspace = put.workspace;
         problems.extend(quota::refusals(
             state,
-            Declared { workspace, location: &location, shape, scale, existing: None },
+            Declared { workspace, location: &location, shape, scale, floor: floor.as_ref(), existing: None },
         ));
     }
     // A taken name is a conflict whatever else is wrong: its code speaks first.
@@ -103,6 +108,7 @@ pub fn put(state: &State, mut put: PutCluster) -> Result<Vec<Event>, Refusal> {
             shape,
             network: put.network,
             scale,
+            floor,
             document: put.document,
             reference: put.reference,
         }
@@ -138,6 +144,22 @@ pub fn remake(state: &State, remake: RemakeCluster) -> Result<Vec<Event>, Refusa
         true => Some(existing.shape.clone()),
         false => check_shape(state, &put, &existing.location, &mut problems),
     };
+    if existing.mix.is_some() && !same {
+        problems.push(
+            Problem::new(
+                Code::PropertyChangeNotAllowed,
+                format!(
+                    "The size and tier of compute '{}' cannot be changed: it has, or had, nodes of both tiers (dedicated_instances). Delete it and create it again.",
+                    existing.name
+                ),
+            )
+            .at("vmSize"),
+        );
+    }
+    let place = &existing.location;
+    let floor = shape
+        .as_ref()
+        .and_then(|shape| tiers::floor(state, &put, (place, shape), scale, Some(existing), &mut problems));
     if let Some(shape) = &shape {
         problems.extend(quota::refusals(
             state,
@@ -146,6 +168,7 @@ pub fn remake(state: &State, remake: RemakeCluster) -> Result<Vec<Event>, Refusa
                 location: &existing.location,
                 shape,
                 scale,
+                floor: floor.as_ref(),
                 existing: Some(existing),
             },
         ));
@@ -164,6 +187,7 @@ pub fn remake(state: &State, remake: RemakeCluster) -> Result<Vec<Event>, Refusa
             id: existing.id,
             revision: existing.revision + 1,
             scale,
+            floor,
             document: put.document,
             reference: put.reference,
             remade: changes.then_some(remade),

@@ -45,8 +45,8 @@ pub fn submit(state: &State, submit: SubmitFamily, now: Millis) -> Result<Vec<Ev
         }
         clusters.push(match &member.what {
             NewMemberKind::Family { .. } => None,
-            NewMemberKind::Job { cluster, need, nodes, reused, .. } => {
-                let asked = Asked { workspace: submit.workspace, cluster, need, nodes: *nodes };
+            NewMemberKind::Job { cluster, need, nodes, tier, reused, .. } => {
+                let asked = Asked { workspace: submit.workspace, cluster, need, nodes: *nodes, tier: *tier };
                 jobs::check_cluster(state, asked, &mut problems).map(|cluster| (cluster.id, *reused))
             }
         });
@@ -81,7 +81,7 @@ pub fn submit(state: &State, submit: SubmitFamily, now: Millis) -> Result<Vec<Ev
                 );
             }
             (
-                NewMemberKind::Job { priority, need, nodes, timeout_ms, retry, like, work, .. },
+                NewMemberKind::Job { priority, need, nodes, timeout_ms, retry, tier, like, work, .. },
                 Some((cluster, reused)),
             ) => {
                 events.push(
@@ -95,6 +95,7 @@ pub fn submit(state: &State, submit: SubmitFamily, now: Millis) -> Result<Vec<Ev
                         need,
                         timeout_ms,
                         retry,
+                        tier,
                         nodes,
                         family,
                         like,

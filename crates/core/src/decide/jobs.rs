@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::places::{live_workspace, open_workspace};
 use super::retries::{self, Requeue};
+use super::tiers;
 use crate::budget;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Tier};
 use crate::command::SubmitJob;
 use crate::event::{
     AttemptStopRequested, Event, JobCancelRequested, JobDeleted, JobEnded, JobSubmitted, JobUpdated,
@@ -15,6 +16,7 @@ use crate::ids::{DocHash, JobId, WorkspaceId};
 use crate::job::{Cause, Class, Exit, Job, Need, Outcome, StopReason};
 use crate::limits;
 use crate::location;
+use crate::mix::TierChoice;
 use crate::names;
 use crate::plan::nodes_ever;
 use crate::planted::{self, Bug};
@@ -43,6 +45,7 @@ pub fn submit(state: &State, submit: SubmitJob) -> Result<Vec<Event>, Refusal> {
         cluster: &submit.cluster,
         need: &submit.need,
         nodes: submit.nodes,
+        tier: submit.tier,
     };
     let cluster = check_cluster(state, asked, &mut problems);
     problems.extend(cluster.and_then(|cluster| check_budget(state, &submit.name, asked, cluster)));
@@ -59,6 +62,7 @@ pub fn submit(state: &State, submit: SubmitJob) -> Result<Vec<Event>, Refusal> {
             need: submit.need,
             timeout_ms: submit.timeout_ms,
             retry: submit.retry,
+            tier: submit.tier,
             nodes: submit.nodes,
             family: submit.family,
             like: submit.like,
@@ -74,7 +78,11 @@ pub fn submit(state: &State, submit: SubmitJob) -> Result<Vec<Event>, Refusal> {
 
 /// A job's own budget that is too small for it ever to start. Other budgets are waited for.
 fn check_budget(state: &State, name: &str, asked: Asked<'_>, cluster: &Cluster) -> Option<Problem> {
-    let needed = budget::least_cost(&state.settings, cluster.shape.price, asked.nodes);
+    let price = match &cluster.mix {
+        Some(mix) if asked.tier.only == Some(Tier::Dedicated) => mix.floor.shape.price,
+        _ => cluster.shape.price,
+    };
+    let needed = budget::least_cost(&state.settings, price, asked.nodes);
     let budget = budget::of_one_job(state, asked.workspace, name, needed)?;
     let message = budget::too_small(state, budget, MicroUsd(needed), cluster);
     Some(Problem::new(Code::BudgetTooSmall, message))
@@ -108,6 +116,7 @@ pub(super) struct Asked<'a> {
     pub cluster: &'a str,
     pub need: &'a Need,
     pub nodes: u32,
+    pub tier: TierChoice,
 }
 
 /// The cluster, if it is there; and everything that keeps it from ever running the job.
@@ -127,7 +136,34 @@ pub(super) fn check_cluster<'a>(
                 .at("resources"),
         );
     }
-    if asked.nodes > 1 && asked.nodes > cluster.declared.max {
+    tiers::check(cluster, asked, problems);
+    if asked.nodes > 1 && cluster.mix.is_some() {
+        tiers::check_gang(state, cluster, asked, problems);
+    } else if asked.nodes > 1 {
+        check_nodes(state, cluster, asked, problems);
+    }
+    if asked.nodes > 1 && *asked.need != Need::Whole {
+        problems.push(
+            Problem::new(
+                Code::BadArgument,
+                "A job on several nodes takes each of them whole; leave out resources.properties.neap, or ask for one node.",
+            )
+            .at("resources"),
+        );
+    }
+    let waiting = cluster.queue.len() + cluster.waiting.len();
+    if waiting >= limits::QUEUE_LENGTH_MAX {
+        problems.push(Problem::new(
+            Code::LimitReached,
+            format!("{waiting} jobs wait on compute '{}' already, which is the limit.", cluster.name),
+        ));
+    }
+    Some(cluster)
+}
+
+/// That a job on several nodes can have them.
+fn check_nodes(state: &State, cluster: &Cluster, asked: Asked<'_>, problems: &mut Vec<Problem>) {
+    if asked.nodes > cluster.declared.max {
         problems.push(
             Problem::new(
                 Code::ResourceTooLarge,
@@ -142,7 +178,7 @@ pub(super) fn check_cluster<'a>(
     let ever = nodes_ever(state, cluster);
     let by_quota = quota::nodes_ever(state, cluster);
     let by_location = location::nodes_ever(state, &cluster.location, cluster.shape.nominal);
-    if asked.nodes > 1 && asked.nodes > by_quota {
+    if asked.nodes > by_quota {
         problems.push(
             Problem::new(
                 Code::JobNodeCountExceedsCoreQuota,
@@ -153,7 +189,7 @@ pub(super) fn check_cluster<'a>(
             )
             .at("resources"),
         );
-    } else if asked.nodes > 1 && asked.nodes > by_location {
+    } else if asked.nodes > by_location {
         problems.push(
             Problem::new(
                 Code::ResourceTooLarge,
@@ -173,7 +209,7 @@ pub(super) fn check_cluster<'a>(
             )
             .at("resources"),
         );
-    } else if asked.nodes > 1 && asked.nodes > ever {
+    } else if asked.nodes > ever {
         problems.push(
             Problem::new(
                 Code::ResourceTooLarge,
@@ -185,23 +221,6 @@ pub(super) fn check_cluster<'a>(
             .at("resources"),
         );
     }
-    if asked.nodes > 1 && *asked.need != Need::Whole {
-        problems.push(
-            Problem::new(
-                Code::BadArgument,
-                "A job on several nodes takes each of them whole; leave out resources.properties.neap, or ask for one node.",
-            )
-            .at("resources"),
-        );
-    }
-    let waiting = cluster.queue.len() + cluster.waiting.len();
-    if waiting >= limits::QUEUE_LENGTH_MAX {
-        problems.push(Problem::new(
-            Code::LimitReached,
-            format!("{waiting} jobs wait on compute '{}' already, which is the limit.", cluster.name),
-        ));
-    }
-    Some(cluster)
 }
 
 /// A need must fit the size, and a GPU must truly be there: a job is never run on the CPU in silence.

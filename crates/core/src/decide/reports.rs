@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::jobs::{canceled, outcome_of_exit};
 use super::ranks;
 use super::retries::{self, Requeue};
+use crate::cluster::Tier;
 use crate::command::{AttemptNews, Report};
 use crate::event::{
     AttemptFinalizing, AttemptMeasured, AttemptStarted, Event, JobEnded, JobRequeued, NodeCreating, NodeGone,
@@ -229,6 +230,17 @@ fn attempt_report(
 pub(super) fn with_revision(state: &State, job: &Job, mut facts: AttemptFacts) -> AttemptFacts {
     if let Some(cluster) = state.clusters.get(&job.cluster) {
         facts.insert(format!("{PROVENANCE}clusterRevision"), cluster.revision.to_string());
+        let node = job.attempt().and_then(|attempt| state.nodes.get(&attempt.node));
+        // Where there is more than one tier, or nodes can be taken back.
+        if let Some(node) = node.filter(|_| cluster.shape.tier == Tier::LowPriority) {
+            facts.insert("tier".into(), node.shape.tier.canonical().into());
+        }
+        if job.fell_back() && cluster.mix.is_some() {
+            facts.insert(
+                "tierReason".into(),
+                format!("dedicated, since its nodes were taken back {} times", job.attempts_preempted),
+            );
+        }
     }
     facts
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use imbl::OrdMap;
 
 use super::{Violation, broken};
-use crate::cluster::{Cluster, Scale, Shape};
+use crate::cluster::{Cluster, Shape};
 use crate::event::Event;
 use crate::ids::{ClusterId, NodeId};
 use crate::lock;
@@ -18,8 +18,7 @@ use crate::state::State;
 pub fn q1_usage_is_counted(state: &State, out: &mut Vec<Violation>) {
     let mut counted: OrdMap<QuotaKey, Usage> = OrdMap::new();
     for cluster in state.clusters.values() {
-        for key in quota::keys(state, cluster.workspace, &cluster.location, &cluster.shape) {
-            let held = quota::holds(&key.pool, &cluster.shape, cluster.declared);
+        for (key, held) in quota::held_of(state, cluster) {
             counted.entry(key).or_default().held += held;
         }
         for node in state.nodes_of(cluster) {
@@ -46,7 +45,7 @@ pub fn q1_usage_is_counted(state: &State, out: &mut Vec<Violation>) {
 /// What each cluster had declared, to tell a larger maximum from a smaller one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Grants {
-    declared: BTreeMap<ClusterId, (Shape, Scale)>,
+    declared: BTreeMap<ClusterId, BTreeMap<QuotaKey, u64>>,
     /// Nodes that were let go: where one does not go in time, that is said again.
     leaving: BTreeSet<NodeId>,
 }
@@ -94,15 +93,12 @@ impl Grants {
 
     fn declared(&mut self, id: ClusterId, after: &State, out: &mut Vec<Violation>) {
         let Some(cluster) = after.clusters.get(&id) else { return };
-        let before = self.declared.insert(id, (cluster.shape.clone(), cluster.declared));
-        let was_on = |key: &QuotaKey, shape: &Shape| {
-            quota::keys(after, cluster.workspace, &cluster.location, shape).contains(key)
-        };
-        for (key, limit) in limits_on(after, cluster, &cluster.shape) {
+        let takes = quota::held_of(after, cluster);
+        let before = self.declared.insert(id, takes.clone()).unwrap_or_default();
+        for (key, taken) in takes {
             // What takes no more of it than before passes, whatever the limit is by now.
-            let took = before.as_ref().filter(|(shape, _)| was_on(&key, shape));
-            let took = took.map_or(0, |(shape, scale)| quota::holds(&key.pool, shape, *scale));
-            if quota::holds(&key.pool, &cluster.shape, cluster.declared) <= took {
+            let Some(limit) = after.quotas.get(&key).copied() else { continue };
+            if taken <= before.get(&key).copied().unwrap_or(0) {
                 continue;
             }
             let held = after.quota_usage.get(&key).map_or(0, |usage| usage.held);

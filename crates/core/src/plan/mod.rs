@@ -7,18 +7,20 @@
 //!    ended jobs.
 //! 4. Workspaces whose last cluster went.
 //!
-//! Deciding to add a node happens in `scale.rs`, and nowhere else.
+//! Where the provider has no room for dedicated work, [`reclaim`] takes low-priority nodes back. Deciding to add a node happens in `scale.rs`, and nowhere else.
 
 mod deadlines;
 mod families;
 mod money;
 mod place;
+mod reclaim;
 mod reserve;
 mod retire;
 mod roll;
 mod scale;
 mod windows;
 
+pub(crate) use reclaim::{took_claimed_room, yields};
 pub(crate) use roll::BY_ROLL;
 pub(crate) use scale::counted;
 pub use scale::{Packing, node_cut, nodes_ever, provider_nodes_ever};

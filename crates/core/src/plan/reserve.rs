@@ -73,6 +73,14 @@ impl Reservation {
         Self { at, spare: 0, on, coming: false }
     }
 
+    /// Earlier is better, and never the worst.
+    pub const fn comes(&self) -> Millis {
+        match self.at {
+            Some(at) => at,
+            None => Millis(u64::MAX),
+        }
+    }
+
     /// Whether a job may go before on these many free nodes, or on its share of this one.
     pub fn lets(&mut self, state: &State, job: &Job, on: NodeId, now: Millis) -> Option<Passing> {
         let takes_free_nodes = state.nodes.get(&on).is_some_and(|node| node.attempts.is_empty());

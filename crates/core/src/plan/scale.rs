@@ -4,6 +4,7 @@
 //! provider can give, each cut recorded · up at once, the whole gap · down when a node has been idle for the
 //! cluster's idle time and the count is above what is needed · when `max` is lowered idle nodes go at once.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::allowance::Gate;
@@ -15,7 +16,9 @@ use crate::ids::{ClusterId, JobId, NodeId};
 use crate::job::{Job, Need};
 use crate::location;
 use crate::lock;
+use crate::mix;
 use crate::node::{Node, NodeState};
+use crate::plan::reclaim;
 use crate::planted::{self, Bug};
 use crate::queue::Order;
 use crate::quota;
@@ -26,8 +29,26 @@ use crate::window;
 
 /// Of whoever may have no more, so many are named.
 const CUTS_TOLD_MAX: usize = 3;
+/// Of a mixed cluster's waiting jobs so many are looked at for who causes a node.
+const CAUSES_LOOKED_AT_MAX: usize = 10_000;
+
+/// Of one cluster's parts that look at each other's wishes, in one pass: in truth one or two.
+const ROUNDS_MAX: usize = 3;
 
 pub fn scale(draft: &mut Draft, id: ClusterId, now: Millis) {
+    for _ in 0..ROUNDS_MAX {
+        let wants_room = |draft: &Draft| draft.state.clusters.get(&id).is_some_and(|c| c.wants_room());
+        let before = wants_room(draft);
+        scale_once(draft, id, now);
+        let is_mixed = draft.state.clusters.get(&id).is_some_and(|cluster| cluster.mix.is_some());
+        // Its low priority lets its own floor go first.
+        if !is_mixed || wants_room(draft) == before {
+            return;
+        }
+    }
+}
+
+fn scale_once(draft: &mut Draft, id: ClusterId, now: Millis) {
     let Some(cluster) = draft.state.clusters.get(&id) else { return };
     let locked = lock::scaling_cut(&draft.state, cluster).filter(|_| !planted::is(Bug::LockIgnored));
     let done: Vec<_> = done_with(&draft.state, cluster, locked.is_some());
@@ -36,34 +57,42 @@ pub fn scale(draft: &mut Draft, id: ClusterId, now: Millis) {
         draft.emit(now, NodeLeaving { id, deadline, reason });
     }
     let Some(cluster) = draft.state.clusters.get(&id) else { return };
-    let demand = demand(&draft.state, cluster, now);
+    let mut demands = demand(&draft.state, cluster, now);
     if let Some(cut) = locked {
-        keep(draft, id, demand.nodes, vec![cut], now);
+        keep(draft, id, wanted(&demands), vec![cut], now);
         return;
     }
     // A node that was let go may have made room for another, and one that comes may let another go. What there is money
-    // for changes with each.
-    let mut demand = demand;
+    // for changes with each, and so does which part of a mixed cluster has room.
     let cuts = loop {
         let events_before = draft.events.len();
-        let cuts = step(draft, id, &demand, now);
+        let mut cuts = Vec::new();
+        for (at, demand) in demands.iter().enumerate() {
+            step(draft, id, at, demand, now, &mut cuts);
+        }
         if draft.events.len() == events_before {
             break cuts;
         }
-        if let Some(cluster) = draft.state.clusters.get(&id).filter(|_| !draft.state.budgets.is_empty()) {
-            demand = self::demand(&draft.state, cluster, now);
+        let again = |cluster: &&Arc<Cluster>| !draft.state.budgets.is_empty() || cluster.mix.is_some();
+        if let Some(cluster) = draft.state.clusters.get(&id).filter(again) {
+            demands = demand(&draft.state, cluster, now);
         }
     };
-    keep(draft, id, demand.nodes, cuts, now);
+    keep(draft, id, wanted(&demands), cuts, now);
+}
+
+fn wanted(demands: &[Demand]) -> u32 {
+    demands.iter().fold(0, |sum: u32, demand| sum.saturating_add(demand.nodes))
 }
 
 /// Lets nodes with nothing on them go while there are more than the maximum.
 pub fn beyond_maximum(draft: &mut Draft, id: ClusterId, now: Millis) {
     let Some(cluster) = draft.state.clusters.get(&id).filter(|c| c.live > c.scale.max) else { return };
-    let max = cluster.scale.max;
-    let locked = lock::scaling_cut(&draft.state, cluster).is_some();
+    let (cluster, locked) = (cluster.clone(), lock::scaling_cut(&draft.state, cluster).is_some());
     if !locked || planted::is(Bug::LockIgnored) {
-        shrink(draft, id, max, now);
+        for part in mix::parts(&cluster) {
+            shrink(draft, &part, part.scale.max, now);
+        }
     }
 }
 
@@ -88,48 +117,98 @@ fn keep(draft: &mut Draft, id: ClusterId, demand: u32, cuts: Vec<Cut>, now: Mill
     }
 }
 
-/// Asks for what is missing and lets go of what is too much; says what kept it from asking for more.
-fn step(draft: &mut Draft, id: ClusterId, demand: &Demand, now: Millis) -> Vec<Cut> {
-    let mut cuts = Vec::new();
-    let Some(cluster) = draft.state.clusters.get(&id).cloned() else { return cuts };
-    let desired = demand.nodes.clamp(cluster.scale.min, cluster.scale.max);
-    if demand.nodes > cluster.scale.max {
-        let max = cluster.scale.max;
-        let by_window = window::cut(&cluster, demand.nodes);
-        cuts.push(by_window.unwrap_or(Cut::Maximum { wanted: demand.nodes, max }));
+/// Asks for what one part of a cluster is missing and lets go of what is too much; says what kept it from asking for more.
+fn step(draft: &mut Draft, id: ClusterId, at: usize, demand: &Demand, now: Millis, cuts: &mut Vec<Cut>) {
+    let Some(cluster) = draft.state.clusters.get(&id).cloned() else { return };
+    let Some(part) = mix::parts(&cluster).into_iter().nth(at) else { return };
+    let (min, max) = (part.scale.min, part.scale.max);
+    let desired = demand.nodes.clamp(min, max);
+    if demand.nodes > max {
+        cuts.push(window::cut(&part, demand.nodes).unwrap_or(match cluster.mix {
+            None => Cut::Maximum { wanted: demand.nodes, max },
+            Some(_) => Cut::TierMaximum { tier: part.shape.tier, wanted: demand.nodes, max },
+        }));
     }
-    cuts.extend(demand.held_back.clone());
+    for cut in &demand.held_back {
+        if !cuts.contains(cut) {
+            cuts.push(cut.clone());
+        }
+    }
 
     // A node that nobody hears of serves nobody, but it still counts against the maximum.
-    let serving = cluster.live - cluster.unheard;
+    let serving = part.live - part.unheard;
     if serving < desired {
         let gap = if planted::is(Bug::MaxIgnored) {
             desired - serving
         } else {
-            (desired - serving).min(cluster.scale.max.saturating_sub(cluster.live))
+            (desired - serving).min(max.saturating_sub(part.live))
         };
-        grow(draft, &cluster, gap, now, &mut cuts);
+        grow(draft, &cluster, &part, gap, demand.firm, now, cuts);
     }
-    shrink(draft, id, desired, now);
-    cuts
+    let Some(cluster) = draft.state.clusters.get(&id).cloned() else { return };
+    if let Some(part) = mix::parts(&cluster).into_iter().nth(at) {
+        shrink(draft, &part, desired, now);
+    }
 }
 
-/// Nodes needed by running and waiting work.
+/// Nodes needed by running and waiting work, in one part of a cluster.
 #[derive(Debug)]
 struct Demand {
     /// Counted no further than one above the maximum.
     nodes: u32,
+    /// How many of them wait for nodes of this part alone.
+    firm: u32,
     /// Why some jobs ask for none.
     held_back: Vec<Cut>,
 }
 
-fn demand(state: &State, cluster: &Cluster, now: Millis) -> Demand {
-    let enough = cluster.scale.max.saturating_add(1);
+/// One part of a cluster, while the jobs are counted.
+struct Counting<'a> {
+    part: Cow<'a, Cluster>,
+    packing: Packing,
+    firm: u32,
+    /// It may have so many that serve: what is asked for beyond, either part might have.
+    room: u32,
+    /// What is behind is not counted.
+    closed: bool,
+}
+
+impl<'a> Counting<'a> {
+    fn of(state: &State, part: Cow<'a, Cluster>, mixed: bool, now: Millis) -> Self {
+        let serving = part.live - part.unheard;
+        let room = match mixed {
+            false => u32::MAX,
+            // Where a limit keeps this part small, what may have either tier goes to the other.
+            true if budget::nodes_cut(state, &part, 1, now).is_some() => serving,
+            true => part.scale.max.min(serving.saturating_add(nodes_free(state, &part))),
+        };
+        Self { packing: Packing::on(part.busy), part, firm: 0, room, closed: false }
+    }
+
+    fn is_enough(&self) -> bool {
+        self.closed || self.packing.nodes > self.part.scale.max
+    }
+
+    fn with(&self, job: &Job) -> u32 {
+        let mut with = self.packing;
+        with.add(job, self.part.shape.nominal);
+        with.nodes
+    }
+
+    fn has_room(&self, state: &State, job: &Job, now: Millis) -> bool {
+        !self.closed && self.with(job) <= self.room && budget::bars(state, &self.part, job, now).is_none()
+    }
+}
+
+/// Of a mixed cluster, in the order of the queue: the dedicated floor first, then low priority.
+fn demand(state: &State, cluster: &Cluster, now: Millis) -> Vec<Demand> {
+    let mixed = cluster.mix.is_some();
+    let mut sides: Vec<_> =
+        mix::parts(cluster).into_iter().map(|part| Counting::of(state, part, mixed, now)).collect();
     let mut held_back = Vec::new();
-    let mut packing = Packing::on(cluster.busy);
     let mut order = Order::new(state, cluster);
     let mut gate = Gate::new(state);
-    while packing.nodes < enough
+    while !sides.iter().all(Counting::is_enough)
         && let Some(job) = order.next()
     {
         if let Some(cut) = gate.holds(cluster, job) {
@@ -139,34 +218,70 @@ fn demand(state: &State, cluster: &Cluster, now: Millis) -> Demand {
             order.pass_over();
             continue;
         }
-        if let Some(cut) = budget::bars(state, cluster, job, now) {
+        // With room in none of those that it may be in, it is counted where a limit is in the way, else in the last.
+        let may: Vec<usize> =
+            (0..sides.len()).filter(|at| mix::takes(cluster, &sides[*at].part, job)).collect();
+        let chosen = may.iter().copied().find(|at| may.len() > 1 && sides[*at].has_room(state, job, now));
+        let limited = || {
+            let fits = |at: &usize| sides[*at].with(job) <= sides[*at].part.scale.max;
+            may.iter().copied().find(|at| may.len() > 1 && fits(at))
+        };
+        let Some(at) = chosen.or_else(limited).or(may.last().copied()) else { continue };
+        let part = &sides[at].part;
+        if let Some(cut) = budget::bars(state, part, job, now) {
             if held_back.len() < CUTS_TOLD_MAX && !held_back.contains(&cut) {
                 held_back.push(cut);
             }
             continue;
         }
         gate.lets(cluster, job);
+        let ahead = sides[at].packing.nodes;
         match job.need {
             // It cannot have them all, so it needs none.
-            Need::Whole if job.nodes > 1 && job.nodes > cluster.scale.max => {}
-            Need::Whole if job.nodes > 1 && job.nodes > nodes_ever(state, cluster) => {
-                let max = nodes_ever(state, cluster);
+            Need::Whole if job.nodes > 1 && job.nodes > part.scale.max => {}
+            Need::Whole if job.nodes > 1 && job.nodes > nodes_ever(state, part) => {
+                let max = nodes_ever(state, part);
                 held_back.push(Cut::ProviderAtOnce { wanted: job.nodes, max });
             }
             // It lets another one go first, and so does what is behind it.
-            Need::Whole if job.nodes > 1 && is_held_back(state, cluster, job, packing.nodes, now) => {
-                let max = nodes_ever(state, cluster);
+            Need::Whole if job.nodes > 1 && is_held_back(state, part, job, ahead, now) => {
+                let max = nodes_ever(state, part);
                 held_back.push(Cut::ProviderAtOnce { wanted: job.nodes, max });
-                break;
+                sides[at].closed = true;
             }
             // Nodes that wait for each other cost money: it asks for none before there is enough for all.
-            Need::Whole if short_of_money(state, cluster, job, packing.nodes, now).is_some() => {
-                held_back.extend(short_of_money(state, cluster, job, packing.nodes, now));
+            Need::Whole if short_of_money(state, part, job, ahead, now).is_some() => {
+                held_back.extend(short_of_money(state, part, job, ahead, now));
             }
-            Need::Whole | Need::Share(_) => packing.add(job, cluster.shape.nominal),
+            Need::Whole | Need::Share(_) => {
+                let nominal = part.shape.nominal;
+                sides[at].packing.add(job, nominal);
+                if may.len() == 1 {
+                    sides[at].firm += sides[at].packing.nodes - ahead;
+                }
+            }
+        }
+        if mixed {
+            close(&sides, &mut order);
         }
     }
-    Demand { nodes: packing.nodes, held_back }
+    let of = |side: Counting<'_>| Demand {
+        nodes: side.packing.nodes,
+        firm: side.firm,
+        held_back: held_back.clone(),
+    };
+    sides.into_iter().map(of).collect()
+}
+
+/// Whoever can only be counted where enough is counted is not looked at.
+fn close(sides: &[Counting<'_>], order: &mut Order<'_>) {
+    for side in sides.iter().filter(|side| side.is_enough()) {
+        order.close(Some(side.part.shape.tier));
+    }
+    let full = |side: &Counting<'_>| side.closed || side.packing.nodes >= side.room;
+    if sides.iter().all(full) && sides.last().is_some_and(Counting::is_enough) {
+        order.close(None);
+    }
 }
 
 /// How many nodes jobs need, one after the other, beside those that have work already.
@@ -228,17 +343,18 @@ pub(super) fn first_for_room(state: &State) -> Option<&Job> {
     let next = |id: &ClusterId| {
         let cluster = state.clusters.get(id).filter(|cluster| !cluster.is_deleting())?;
         let job = state.jobs.get(&cluster.queue.get_min()?.job)?;
-        let waits_for_room = job.nodes > 1 && job.nodes <= cluster.scale.max;
+        let mut parts = mix::parts_for(cluster, job).into_iter().map(|(_, part)| part);
+        let cluster = parts.find(|part| job.nodes > 1 && job.nodes <= part.scale.max)?;
         // Who waits for money stands in nobody's way.
         let has_money = || {
-            short_of_money(state, cluster, job, 0, state.now).is_none()
-                && budget::bars(state, cluster, job, state.now).is_none()
+            short_of_money(state, &cluster, job, 0, state.now).is_none()
+                && budget::bars(state, &cluster, job, state.now).is_none()
         };
-        (waits_for_room && has_money()).then_some((cluster, job))
+        has_money().then_some((cluster, job))
     };
     let mut waiting: Vec<_> = state.waiting_for_room.iter().filter_map(next).collect();
     waiting.sort_by_key(|(_, job)| job.id);
-    let can_have = |(cluster, job): &(&Arc<Cluster>, &Arc<Job>)| {
+    let can_have = |(cluster, job): &(Cow<'_, Cluster>, &Arc<Job>)| {
         let kept: u32 = state.clusters.values().filter(|c| c.id != cluster.id).map(|c| c.scale.min).sum();
         let provider = provider_nodes_ever(state, cluster.shape.nominal).saturating_sub(kept);
         let there: u32 = state
@@ -274,6 +390,9 @@ pub(super) fn is_startable(state: &State, cluster: &Cluster, job: &Job) -> bool 
 
 /// How many more it could have now.
 pub(super) fn nodes_free(state: &State, cluster: &Cluster) -> u32 {
+    if reclaim::yields(state, cluster).is_some() {
+        return 0;
+    }
     let location = location::nodes_free(state, &cluster.location, cluster.shape.nominal);
     provider_nodes_free(state, cluster.shape.nominal).min(location).min(quota::nodes_free(state, cluster))
 }
@@ -300,9 +419,20 @@ fn times(room: Capacity, each: Capacity) -> u32 {
     u32::try_from(least).unwrap_or(u32::MAX)
 }
 
-fn grow(draft: &mut Draft, cluster: &Cluster, gap: u32, now: Millis, cuts: &mut Vec<Cut>) {
+fn grow(
+    draft: &mut Draft,
+    cluster: &Cluster,
+    part: &Cluster,
+    gap: u32,
+    firm: u32,
+    now: Millis,
+    cuts: &mut Vec<Cut>,
+) {
     if let Some(retry_at) = cluster.boot.retry_at.filter(|at| *at > now) {
-        cuts.push(Cut::BootBackoff { failures: cluster.boot.failures, retry_at });
+        let cut = Cut::BootBackoff { failures: cluster.boot.failures, retry_at };
+        if !cuts.contains(&cut) {
+            cuts.push(cut);
+        }
         return;
     }
     let reason: Arc<str> = if cluster.queue.is_empty() {
@@ -312,24 +442,37 @@ fn grow(draft: &mut Draft, cluster: &Cluster, gap: u32, now: Millis, cuts: &mut 
     };
     let may_cause = |id: &JobId| {
         let job = draft.state.jobs.get(id);
-        job.is_some_and(|job| budget::bars(&draft.state, cluster, job, now).is_none())
+        job.is_some_and(|job| {
+            mix::takes(cluster, part, job) && budget::bars(&draft.state, part, job, now).is_none()
+        })
     };
-    let waiting: Vec<JobId> =
-        cluster.queue.iter().map(|key| key.job).filter(may_cause).take(gap as usize).collect();
-    for at in 0..gap as usize {
-        if let Some(cut) = node_cut(&draft.state, cluster) {
-            cuts.push(cut);
+    let looked_at = if cluster.mix.is_some() { CAUSES_LOOKED_AT_MAX } else { usize::MAX };
+    let first = cluster.queue.iter().map(|key| key.job).take(looked_at);
+    let waiting: Vec<JobId> = first.filter(may_cause).take(gap as usize).collect();
+    for at in 0..gap {
+        if let Some(cut) = node_cut(&draft.state, part) {
+            let by_provider = matches!(
+                cut,
+                Cut::ProviderNodes { .. } | Cut::ProviderCapacity { .. } | Cut::Location { .. }
+            );
+            if !cuts.contains(&cut) {
+                cuts.push(cut);
+            }
+            let cause = waiting.get(at as usize).or(waiting.last()).copied();
+            if by_provider && budget::grant(&draft.state, part, cause, now).is_ok() {
+                cuts.extend(reclaim::take_back(draft, part, firm.min(gap - at), now));
+            }
             return;
         }
-        let cause = waiting.get(at).or(waiting.last()).copied();
-        let lease = match budget::grant(&draft.state, cluster, cause, now) {
+        let cause = waiting.get(at as usize).or(waiting.last()).copied();
+        let lease = match budget::grant(&draft.state, part, cause, now) {
             Ok(lease) => lease,
             Err(cut) => {
                 if !cuts.contains(&cut) {
                     cuts.push(cut);
                 }
                 // Another's job may have the money, if the cluster has.
-                if budget::nodes_cut(&draft.state, cluster, 1, now).is_some() {
+                if budget::nodes_cut(&draft.state, part, 1, now).is_some() {
                     return;
                 }
                 continue;
@@ -342,8 +485,8 @@ fn grow(draft: &mut Draft, cluster: &Cluster, gap: u32, now: Millis, cuts: &mut 
             NodeRequested {
                 id,
                 cluster: cluster.id,
-                nominal: cluster.shape.nominal,
-                shape: None,
+                nominal: part.shape.nominal,
+                shape: Some(part.shape.clone()).filter(|shape| *shape != cluster.shape),
                 cause,
                 deadline,
                 reason: reason.clone(),
@@ -353,11 +496,13 @@ fn grow(draft: &mut Draft, cluster: &Cluster, gap: u32, now: Millis, cuts: &mut 
     }
 }
 
-/// Why a cluster can have no further node, if so: quota, then its location, then the provider.
+/// Why a cluster, or a part of one, can have no further node, if so: quota, then its location, then the provider, then
+/// whoever goes first.
 pub fn node_cut(state: &State, cluster: &Cluster) -> Option<Cut> {
     let quota = quota::node_cut(state, cluster).filter(|_| !planted::is(Bug::QuotaPassed));
     let location = || location::cut(state, cluster).filter(|_| !planted::is(Bug::LocationPassed));
-    quota.or_else(location).or_else(|| provider_cut(state, cluster.shape.nominal))
+    let goes_first = || reclaim::yields(state, cluster).filter(|_| !planted::is(Bug::RoomNotKept));
+    quota.or_else(location).or_else(|| provider_cut(state, cluster.shape.nominal)).or_else(goes_first)
 }
 
 /// Why the provider can make no further node, if so.
@@ -380,8 +525,10 @@ fn provider_cut(state: &State, nominal: Capacity) -> Option<Cut> {
 
 /// Lets idle nodes go: at once when there are more than `max`, after their idle time otherwise. Unheard ones first,
 /// and never so many that fewer than `desired` can serve.
-fn shrink(draft: &mut Draft, id: ClusterId, desired: u32, now: Millis) {
-    let Some(cluster) = draft.state.clusters.get(&id).filter(|c| c.live > desired).cloned() else { return };
+fn shrink(draft: &mut Draft, cluster: &Cluster, desired: u32, now: Millis) {
+    if cluster.live <= desired {
+        return;
+    }
     let mut live = cluster.live;
     let mut serving = cluster.live - cluster.unheard;
     // Below `max` only idle nodes may go; those that are heard have an index, so that busy ones cost nothing.

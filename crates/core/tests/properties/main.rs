@@ -6,6 +6,8 @@ mod unblock;
 mod world;
 
 use neap_core::command::Report;
+use neap_core::job::Job;
+use neap_core::mix;
 use neap_core::node::NodeState;
 use neap_core::{ClusterId, Command};
 use proptest::prelude::*;
@@ -38,8 +40,13 @@ proptest! {
             let reasons = neap_core::explain::queue_reasons(&world.state, *job);
             prop_assert!(!reasons.is_empty(), "job {} waits for no reason", job);
         }
-        let gangs = world.state.jobs.values().filter(|job| job.nodes > 1).map(|job| job.id).collect::<Vec<_>>();
-        for job in gangs {
+        let of_no_tier = |job: &Job| {
+            let cluster = &world.state.clusters[&job.cluster];
+            cluster.scale.max > 0 && mix::parts_for(cluster, job).iter().all(|(_, part)| part.scale.max == 0)
+        };
+        let never = world.state.jobs.values().filter(|job| job.nodes > 1 || of_no_tier(job));
+        let never = never.map(|job| job.id).collect::<Vec<_>>();
+        for job in never {
             world.command(Command::CancelJob { job, reason: "asked".into() });
         }
         world.be_kind();
@@ -64,8 +71,8 @@ proptest! {
 #[test]
 fn from_zero_and_back() {
     let mut world = World::new();
-    world.take(Step::PutCluster { which: 0, min: 0, max: 2, idle_s: 10 });
-    world.take(Step::Submit { cluster: 0, share: false, timeout: false, priority: 1 });
+    world.take(Step::PutCluster { which: 0, min: 0, max: 2, idle_s: 10, dedicated: 0 });
+    world.take(Step::Submit { cluster: 0, share: false, timeout: false, priority: 1, tier: 9 });
     assert_eq!(world.state.nodes.len(), 1, "one job asks for one node, at once");
     let node = *world.state.nodes.keys().next().unwrap();
     world.command(Command::Report(node_news(node, 2)));
@@ -74,7 +81,7 @@ fn from_zero_and_back() {
     world.command(Command::Report(Report::Attempt { node, attempt, number: 2, news: attempt_news(2) }));
     assert!(world.state.jobs.is_empty());
     world.wait(5_000);
-    world.take(Step::Submit { cluster: 0, share: false, timeout: false, priority: 1 });
+    world.take(Step::Submit { cluster: 0, share: false, timeout: false, priority: 1, tier: 9 });
     assert_eq!(world.state.nodes.len(), 1, "the idle node is used and none is added");
     let attempt = world.state.nodes[&node].attempts[0];
     world.command(Command::Report(Report::Attempt { node, attempt, number: 2, news: attempt_news(2) }));

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use neap_core::cluster::Tier;
 use neap_core::command::{AttemptNews, NewMember, NewMemberKind, Report, SubmitFamily, SubmitJob};
 use neap_core::family::FamilyKind;
 use neap_core::job::{Exit, Need, Retry};
+use neap_core::mix::TierChoice;
 use neap_core::settings::Settings;
 use neap_core::{Capacity, DocHash, NodeId, WorkspaceId};
 use proptest::prelude::*;
@@ -19,6 +21,8 @@ pub enum Step {
         min: u8,
         max: u8,
         idle_s: u8,
+        /// Of the second and third cluster, whose nodes are low priority.
+        dedicated: u8,
     },
     DeleteCluster {
         which: u8,
@@ -28,11 +32,13 @@ pub enum Step {
         share: bool,
         timeout: bool,
         priority: u8,
+        tier: u8,
     },
     SubmitGang {
         cluster: u8,
         nodes: u8,
         timeout: bool,
+        tier: u8,
     },
     /// Each bit of `shape` decides something about a step.
     SubmitFamily {
@@ -118,11 +124,11 @@ pub enum Step {
 
 pub fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        3 => (0..3u8, 0..3u8, 0..5u8, 0..20u8).prop_map(|(which, min, max, idle_s)| Step::PutCluster { which, min, max, idle_s }),
+        3 => (0..3u8, 0..3u8, 0..5u8, 0..20u8, 0..5u8).prop_map(|(which, min, max, idle_s, dedicated)| Step::PutCluster { which, min, max, idle_s, dedicated }),
         1 => (0..3u8).prop_map(|which| Step::DeleteCluster { which }),
-        8 => (0..3u8, any::<bool>(), any::<bool>(), 0..3u8)
-            .prop_map(|(cluster, share, timeout, priority)| Step::Submit { cluster, share, timeout, priority }),
-        4 => (0..3u8, 0..5u8, any::<bool>()).prop_map(|(cluster, nodes, timeout)| Step::SubmitGang { cluster, nodes, timeout }),
+        8 => (0..3u8, any::<bool>(), any::<bool>(), 0..3u8, 0..6u8)
+            .prop_map(|(cluster, share, timeout, priority, tier)| Step::Submit { cluster, share, timeout, priority, tier }),
+        4 => (0..3u8, 0..5u8, any::<bool>(), 0..6u8).prop_map(|(cluster, nodes, timeout, tier)| Step::SubmitGang { cluster, nodes, timeout, tier }),
         4 => (0..8u8, any::<u64>(), any::<bool>(), any::<bool>())
             .prop_map(|(steps, shape, go_on, timeout)| Step::SubmitFamily { steps, shape, go_on, timeout }),
         4 => (any::<u8>(), any::<bool>()).prop_map(|(family, close)| Step::Drive { family, close }),
@@ -149,10 +155,10 @@ pub fn step() -> impl Strategy<Value = Step> {
 /// Without families, and with limits and locks.
 pub fn step_of_jobs() -> impl Strategy<Value = Step> {
     prop_oneof![
-        3 => (0..3u8, 0..3u8, 0..5u8, 0..20u8).prop_map(|(which, min, max, idle_s)| Step::PutCluster { which, min, max, idle_s }),
-        10 => (0..3u8, any::<bool>(), any::<bool>(), 0..3u8)
-            .prop_map(|(cluster, share, timeout, priority)| Step::Submit { cluster, share, timeout, priority }),
-        4 => (0..3u8, 0..5u8, any::<bool>()).prop_map(|(cluster, nodes, timeout)| Step::SubmitGang { cluster, nodes, timeout }),
+        3 => (0..3u8, 0..3u8, 0..5u8, 0..20u8, 0..5u8).prop_map(|(which, min, max, idle_s, dedicated)| Step::PutCluster { which, min, max, idle_s, dedicated }),
+        10 => (0..3u8, any::<bool>(), any::<bool>(), 0..3u8, 0..6u8)
+            .prop_map(|(cluster, share, timeout, priority, tier)| Step::Submit { cluster, share, timeout, priority, tier }),
+        4 => (0..3u8, 0..5u8, any::<bool>(), 0..6u8).prop_map(|(cluster, nodes, timeout, tier)| Step::SubmitGang { cluster, nodes, timeout, tier }),
         1 => any::<u8>().prop_map(|job| Step::Cancel { job }),
         10 => (any::<u8>(), 0..8u8).prop_map(|(node, news)| Step::NodeNews { node, news }),
         8 => (any::<u8>(), 1..5u8, 0..10u8).prop_map(|(node, number, news)| Step::AttemptNews { node, number, news }),
@@ -193,9 +199,20 @@ pub fn job(name: &str, cluster: u8) -> SubmitJob {
         timeout_ms: None,
         retry: Some(retry()),
         like: None,
+        tier: Default::default(),
         document: DOCUMENT,
         meta: DOCUMENT,
         problems: vec![],
+    }
+}
+
+/// One that is refused where there are no such nodes, among others.
+pub fn tier(pick: u8) -> TierChoice {
+    match pick {
+        0 => TierChoice { only: Some(Tier::Dedicated), dedicated_after: None },
+        1 => TierChoice { only: Some(Tier::LowPriority), dedicated_after: None },
+        2 => TierChoice { only: None, dedicated_after: Some(1) },
+        _ => TierChoice::default(),
     }
 }
 
@@ -238,6 +255,7 @@ pub fn family(name: &str, steps: u8, shape: u64, go_on: bool, timeout: bool) -> 
                 timeout_ms: None,
                 retry: (roll(2) == 0).then(retry),
                 like: None,
+                tier: Default::default(),
                 work: None,
                 reused: roll(6) == 0,
             },

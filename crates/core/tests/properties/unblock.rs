@@ -98,6 +98,9 @@ fn starts(world: &World, id: JobId, lifted: &BTreeSet<Kind>) -> bool {
                 if other.scheduled.max_by.is_none() {
                     other.scale.max = 60_000;
                 }
+                if let Some(mix) = &mut other.mix {
+                    mix.floor.nodes = 30_000;
+                }
             }
             if lifted.contains(&Kind::BootBackoff) {
                 other.boot = Default::default();

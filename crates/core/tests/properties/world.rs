@@ -22,7 +22,7 @@ use neap_core::{
     AttemptId, Capacity, ClusterId, Command, Draft, JobId, MicroUsd, Millis, NodeId, State, WorkspaceId,
 };
 
-use crate::steps::{DOCUMENT, Step, attempt_news, cluster_name, family, job, node_news, settings};
+use crate::steps::{DOCUMENT, Step, attempt_news, cluster_name, family, job, node_news, settings, tier};
 
 pub struct World {
     pub state: State,
@@ -124,20 +124,23 @@ impl World {
 
     pub fn take(&mut self, step: Step) {
         match step {
-            Step::PutCluster { which, min, max, idle_s } => self.command(Command::PutCluster(PutCluster {
-                workspace: WorkspaceId(1),
-                name: format!("cluster-{}", (b'a' + which) as char).into(),
-                location: None,
-                size: None,
-                tier: None,
-                network: None,
-                reference: None,
-                min: Some(min.into()),
-                max: Some(max.into()),
-                idle_ms: Some(i64::from(idle_s) * 1000),
-                document: DOCUMENT,
-                problems: vec![],
-            })),
+            Step::PutCluster { which, min, max, idle_s, dedicated } => {
+                self.command(Command::PutCluster(PutCluster {
+                    workspace: WorkspaceId(1),
+                    name: format!("cluster-{}", (b'a' + which) as char).into(),
+                    location: None,
+                    size: None,
+                    tier: (which > 0).then(|| "LowPriority".into()),
+                    network: None,
+                    reference: None,
+                    min: Some(min.into()),
+                    max: Some(max.into()),
+                    idle_ms: Some(i64::from(idle_s) * 1000),
+                    dedicated: (which > 0 && dedicated <= max).then_some(dedicated.into()),
+                    document: DOCUMENT,
+                    problems: vec![],
+                }))
+            }
             Step::DeleteCluster { which } => {
                 let name = format!("cluster-{}", (b'a' + which) as char);
                 if let Some(cluster) = self.state.cluster(WorkspaceId(1), &name) {
@@ -145,7 +148,7 @@ impl World {
                     self.command(Command::DeleteCluster { cluster, reason: "asked".into() });
                 }
             }
-            Step::Submit { cluster, share, timeout, priority } => {
+            Step::Submit { cluster, share, timeout, priority, tier } => {
                 let name = self.name();
                 let need = if share {
                     Need::Share(Capacity { cpus_milli: 1500, memory_mb: 1000, gpus: 0 })
@@ -155,16 +158,18 @@ impl World {
                 let timeout_ms = timeout.then_some(5_000);
                 self.command(Command::SubmitJob(SubmitJob {
                     priority,
+                    tier: self::tier(tier),
                     need,
                     timeout_ms,
                     tags: if share { vec![tag_label("team", "red")] } else { vec![] },
                     ..job(&name, cluster)
                 }));
             }
-            Step::SubmitGang { cluster, nodes, timeout } => {
+            Step::SubmitGang { cluster, nodes, timeout, tier } => {
                 let name = self.name();
                 self.command(Command::SubmitJob(SubmitJob {
                     nodes: nodes.into(),
+                    tier: self::tier(tier),
                     timeout_ms: timeout.then_some(5_000),
                     ..job(&name, cluster)
                 }));

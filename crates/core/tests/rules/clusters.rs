@@ -43,6 +43,7 @@ fn a_cluster_of_which_nothing_is_said_has_the_defaults() {
         },
         network: None,
         scale: Scale { min: DEFAULT_MIN, max: DEFAULT_MAX, idle_ms: DEFAULT_IDLE_MS },
+        floor: None,
         document: DOCUMENT,
         reference: None,
     };
@@ -202,6 +203,7 @@ fn a_change_counts_and_what_is_for_ever_is_not_changed() {
         id: CPU,
         revision: 2,
         scale: Scale { min: 0, max: 4, idle_ms: 120_000 },
+        floor: None,
         document: OTHER_DOCUMENT,
         reference: None,
         remade: None,

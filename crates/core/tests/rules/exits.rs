@@ -27,6 +27,7 @@ fn running() -> Job {
         timeout_ms: Some(7_000),
         like: None,
         retry: None,
+        tier: Default::default(),
         attempts_made: 1,
         attempts_lost: 0,
         attempts_preempted: 0,

@@ -528,6 +528,7 @@ fn all_problems_of_a_family_are_told_at_once_and_nothing_is_kept() {
             timeout_ms,
             retry,
             like: None,
+            tier: Default::default(),
             work,
             reused,
         };

@@ -41,6 +41,7 @@ fn a_job_is_taken_as_it_was_asked_for() {
         timeout_ms: Some(7_000),
         retry: None,
         like: None,
+        tier: Default::default(),
         document: DOCUMENT,
         meta: OTHER_DOCUMENT,
     };

@@ -26,4 +26,5 @@ mod scaling;
 mod schedules;
 mod waste;
 mod windows;
+mod tiers;
 mod world;

@@ -176,6 +176,7 @@ fn an_idle_nodes_time_follows_its_clusters_idle_time() {
         id: CPU,
         revision: 7,
         scale,
+        floor: None,
         document: OTHER_DOCUMENT,
         reference: None,
         remade: None,

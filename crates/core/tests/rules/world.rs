@@ -109,6 +109,7 @@ impl World {
             min: Some(min.into()),
             max: Some(max.into()),
             idle_ms: Some(10_000),
+            dedicated: None,
             ..cluster("cpu")
         }))
     }
@@ -259,6 +260,7 @@ pub fn cluster(name: &str) -> PutCluster {
         min: None,
         max: None,
         idle_ms: None,
+        dedicated: None,
         document: DOCUMENT,
         problems: vec![],
     }
@@ -279,6 +281,7 @@ pub fn job(name: &str) -> SubmitJob {
         timeout_ms: None,
         retry: None,
         like: None,
+        tier: Default::default(),
         document: DOCUMENT,
         meta: OTHER_DOCUMENT,
         problems: vec![],
@@ -334,6 +337,7 @@ pub fn step() -> NewMemberKind {
         timeout_ms: None,
         retry: None,
         like: None,
+        tier: Default::default(),
         work: None,
         reused: false,
     }

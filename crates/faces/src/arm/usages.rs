@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use axum::response::Response;
 use neap_core::cluster::Tier;
+use neap_core::mix;
 use neap_core::quota::{self, Holder, Pool, QuotaKey, family_words};
 use neap_core::{Refusal, State};
 use serde_json::{Value, json};
@@ -37,16 +38,23 @@ fn rows(state: &State, subscription: &str, location: &str) -> Vec<Value> {
         .map(|size| (size.family, 0))
         .collect();
     for cluster in state.clusters.values().filter(|cluster| *cluster.location == *location) {
-        let held = quota::holds(&Pool::Dedicated, &cluster.shape, cluster.declared);
-        let tier = cluster.shape.tier.canonical();
-        let name = format!("{} Cluster {tier} vCPUs", family_words(&cluster.shape.family));
-        if cluster.shape.tier == Tier::LowPriority {
-            *families.entry(cluster.shape.family.clone()).or_default() += held;
-        }
-        if let Some(workspace) = state.workspaces.get(&cluster.workspace) {
-            let id = paths::cluster_id(workspace, cluster);
-            let in_use = state.nodes_of(cluster).map(|node| quota::cores(&node.shape)).sum();
-            out.push(row(&id, "workspaces/computes", &name, location, (held, in_use, None)));
+        let (dedicated, low) = mix::maximums(cluster, cluster.declared);
+        for part in mix::parts(cluster) {
+            let nodes = match part.shape.tier {
+                Tier::Dedicated => dedicated,
+                Tier::LowPriority => low,
+            };
+            let held = quota::cores(&part.shape) * u64::from(nodes);
+            let tier = part.shape.tier.canonical();
+            let name = format!("{} Cluster {tier} vCPUs", family_words(&part.shape.family));
+            if part.shape.tier == Tier::LowPriority {
+                *families.entry(part.shape.family.clone()).or_default() += held;
+            }
+            if let Some(workspace) = state.workspaces.get(&cluster.workspace) {
+                let id = paths::cluster_id(workspace, cluster);
+                let in_use = state.nodes_of(&part).map(|node| quota::cores(&node.shape)).sum();
+                out.push(row(&id, "workspaces/computes", &name, location, (held, in_use, None)));
+            }
         }
     }
     let top = format!("/subscriptions/{subscription}");

@@ -38,6 +38,7 @@ pub(crate) fn list(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> R
             value.push(json!({
                 "node_id": format!("n-{}", row.id),
                 "state": row.state,
+                "tier": state.nodes.get(&row.id).map(|node| node.shape.tier.canonical()),
                 "since": row.since.rfc3339(),
                 "reason": row.reason,
                 "cordoned": state.nodes.get(&row.id).and_then(|node| node.cordon.as_ref()).map(|cordon| &*cordon.reason),

@@ -35,6 +35,13 @@ pub(crate) fn list(app: &App, workspace: &Workspace, name: &str) -> Result<Respo
             Event::ClusterUpdated(e) => (e.scale, e.document, &e.reference),
             _ => continue,
         };
+        let floor = match &revision.event {
+            Event::ClusterCreated(e) => e.floor.as_ref(),
+            Event::ClusterUpdated(e) => e.floor.as_ref(),
+            _ => None,
+        };
+        // Going back to before there was one takes it away.
+        let dedicated = floor.map(|floor| floor.nodes).or(cluster.mix.as_ref().map(|_| 0));
         let document: ClusterDocument = app.document(&document)?;
         let shape = shaped(at);
         value.push(json!({
@@ -45,6 +52,7 @@ pub(crate) fn list(app: &App, workspace: &Workspace, name: &str) -> Result<Respo
             "current": revision.revision == cluster.revision,
             "min_instances": scale.min,
             "max_instances": scale.max,
+            "dedicated_instances": dedicated,
             "idle_time_before_scale_down": scale.idle_ms / 1_000,
             "size": shape.as_ref().map(|shape| shape.size.clone()),
             "tier": shape.as_ref().map(|shape| shape.tier.canonical()),

@@ -64,6 +64,7 @@ impl Story {
             },
             network: None,
             scale: Scale { min: 0, max: 64, idle_ms: 120_000 },
+            floor: None,
             document,
             reference: None,
         });
@@ -108,6 +109,7 @@ impl Story {
             timeout_ms: None,
             retry: None,
             like: None,
+            tier: Default::default(),
             document,
             meta,
         });

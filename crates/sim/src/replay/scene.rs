@@ -94,6 +94,7 @@ pub(crate) fn put(pool: &Pool) -> Command {
         min: Some(pool.min.into()),
         max: Some(pool.max.into()),
         idle_ms: Some(i64::try_from(pool.idle_ms).unwrap_or(i64::MAX)),
+        dedicated: None,
         document: DOCUMENT,
         problems: Vec::new(),
     })
@@ -114,6 +115,7 @@ pub(crate) fn submit(task: &Task, number: usize) -> Command {
         timeout_ms: task.timeout_ms,
         retry: None,
         like: task.like,
+        tier: Default::default(),
         document: DOCUMENT,
         meta: DOCUMENT,
         problems: Vec::new(),

@@ -131,6 +131,9 @@ pub struct ScaleArgs {
     /// Most nodes [default: 4]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_instances: Option<i64>,
+    /// Of a low_priority cluster, how many of its nodes are dedicated: they come first and go last [default: 0]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    dedicated_instances: Option<i64>,
     /// How long a node stays idle before it goes; 0 is at once [default: 120]
     #[arg(long, short = 'd', value_name = "SECONDS", allow_negative_numbers = true)]
     idle_time_before_scale_down: Option<i64>,
@@ -497,6 +500,7 @@ impl ScaleArgs {
         for (key, value) in [
             ("min_instances", self.min_instances),
             ("max_instances", self.max_instances),
+            ("dedicated_instances", self.dedicated_instances),
             ("idle_time_before_scale_down", self.idle_time_before_scale_down),
         ] {
             if let Some(value) = value {

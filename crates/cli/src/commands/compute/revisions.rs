@@ -65,6 +65,7 @@ pub async fn rollback(args: &RollbackArgs, session: &Session) -> Outcome<()> {
     let mut properties: Vec<(&str, Value)> = [
         "min_instances",
         "max_instances",
+        "dedicated_instances",
         "idle_time_before_scale_down",
         "tags",
         "description",

@@ -226,6 +226,7 @@ impl Past {
             timeout_ms: None,
             retry: None,
             like: None,
+            tier: Default::default(),
             document: keep(&self.document)?,
             meta: keep(&self.meta)?,
         }
@@ -256,6 +257,7 @@ mod tests {
             },
             network: None,
             scale: Scale { min: 0, max, idle_ms: 0 },
+            floor: None,
             document: DocHash([1; 32]),
             reference: None,
         };

@@ -1,6 +1,6 @@
 //! Good practice that a cluster's definition does not follow, said where it is shown and created. Nothing is refused for it.
 
-use neap_core::cluster::{Cluster, Tier};
+use neap_core::cluster::{Cluster, Shape, Tier};
 use neap_core::gpus;
 use neap_core::retired::retired;
 use neap_core::state::{State, Workspace};
@@ -27,15 +27,23 @@ pub(super) fn advice(state: &State, workspace: &Workspace, cluster: &Cluster) ->
         ));
     }
     if cluster.shape.tier == Tier::LowPriority {
+        let which = match &cluster.mix {
+            Some(mix) if mix.floor.nodes > 0 => {
+                format!("Low priority beyond {} dedicated: ", mix.floor.nodes)
+            }
+            _ => "Low priority: ".to_owned(),
+        };
         out.push(
-            "Low priority: a node can be taken back while a job runs on it, and the job then runs again elsewhere. What it writes \
-             to the folder in AZUREML_CHECKPOINT_DIR is there again; what is not there is lost (docs/low-priority.md)."
-                .into(),
+            which + "a node can be taken back while a job runs on it, and the job then runs again elsewhere. What it writes \
+             to the folder in AZUREML_CHECKPOINT_DIR is there again; what is not there is lost (docs/low-priority.md).",
         );
     }
     let kept = cluster.declared.min;
     if kept > 0 {
-        let day = cluster.shape.price.0 * HOURS_PER_DAY * u64::from(kept);
+        let dedicated = cluster.mix.as_ref().map_or(0, |mix| mix.floor.nodes.min(kept));
+        let price = |tier: &Shape, nodes: u32| tier.price.0 * HOURS_PER_DAY * u64::from(nodes);
+        let floor = cluster.mix.as_ref().map_or(0, |mix| price(&mix.floor.shape, dedicated));
+        let day = floor + price(&cluster.shape, kept - dedicated);
         let nodes = if kept == 1 { "one node is".to_owned() } else { format!("{kept} nodes are") };
         let cost = if day == 0 {
             String::new()
@@ -108,7 +116,7 @@ const WORTH_WAITING_MS: u64 = 1_800_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use neap_core::cluster::{BootHealth, ClusterPhase, Scale, Shape};
+    use neap_core::cluster::{BootHealth, ClusterPhase, Scale};
     use neap_core::{Capacity, ClusterId, DocHash, WorkspaceId};
 
     fn advised(size: &str, location: &str, min: u32) -> Vec<String> {
@@ -142,6 +150,7 @@ mod tests {
             scheduled: Default::default(),
             make: "".into(),
             old: Default::default(),
+            mix: None,
             revision: 1,
             document: DocHash([0; 32]),
             created: Millis(0),

@@ -3,6 +3,7 @@
 use neap_core::State;
 use neap_core::cluster::{Cluster, Cut};
 use neap_core::documents::ClusterDocument;
+use neap_core::mix::{Mix, Part};
 use neap_core::node::{Node, NodeState};
 use neap_core::state::Workspace;
 use serde_json::{Value, json};
@@ -72,6 +73,8 @@ pub(super) fn cluster(
                 "neapRevision": cluster.revision,
                 "neapSchedules": (!cluster.windows.is_empty()).then(|| windows::in_force(cluster, state.now)),
                 "neapRolling": rolling(cluster),
+                "neapDedicatedNodeCount": cluster.mix.as_ref().map(|mix| mix.floor.nodes),
+                "neapNodesByTier": cluster.mix.as_ref().map(by_tier),
             },
         },
     })
@@ -81,6 +84,11 @@ pub(super) fn cluster(
 fn rolling(cluster: &Cluster) -> Option<Value> {
     let old: Vec<String> = cluster.old.iter().map(|id| format!("n-{id}")).collect();
     (!old.is_empty()).then(|| json!({"oldNodes": old, "toRevision": cluster.revision}))
+}
+
+fn by_tier(mix: &Mix) -> Value {
+    let of = |part: &Part| json!({"live": part.live, "busy": part.busy});
+    json!({"dedicated": of(&mix.dedicated), "lowPriority": of(&mix.low)})
 }
 
 fn counts(nodes: &[&Node]) -> Value {
@@ -117,7 +125,12 @@ fn errors(cluster: &Cluster, nodes: &[&Node]) -> Vec<Value> {
         .filter_map(|cut| {
             let code = match cut {
                 // Work waiting for a free node is what a queue is for.
-                Cut::Maximum { .. } | Cut::Window { .. } | Cut::Allowance { .. } => return None,
+                Cut::Maximum { .. }
+                | Cut::TierMaximum { .. }
+                | Cut::Window { .. }
+                | Cut::Allowance { .. }
+                | Cut::RoomWanted { .. } => return None,
+                Cut::Yields { .. } => "DedicatedWorkFirst",
                 Cut::ProviderNodes { .. } | Cut::ProviderAtOnce { .. } => "ProviderNodeLimitReached",
                 Cut::ProviderCapacity { .. } => "ProviderCapacityReached",
                 Cut::Location { .. } => "LocationCapacityReached",

@@ -136,6 +136,7 @@ type Read = fn(&Cluster) -> Value;
 const FIELDS: &[(&str, Read)] = &[
     ("size", |cluster| json!(cluster.shape.size)),
     ("tier", |cluster| json!(cluster.shape.tier.canonical())),
+    ("dedicated_instances", |cluster| json!(cluster.mix.as_ref().map(|mix| mix.floor.nodes))),
     ("location", |cluster| json!(cluster.location)),
     ("min_instances", |cluster| json!(cluster.declared.min)),
     ("max_instances", |cluster| json!(cluster.declared.max)),

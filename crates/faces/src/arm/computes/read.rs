@@ -30,6 +30,8 @@ pub(super) struct Asked {
     pub min: Option<i64>,
     pub max: Option<i64>,
     pub idle_ms: Option<i64>,
+    /// Neap's own: how many nodes of a low-priority cluster are dedicated.
+    pub dedicated: Option<i64>,
     pub document: ClusterDocument,
     /// In the clear, only until it is hashed or compared.
     pub password: Option<String>,
@@ -46,6 +48,7 @@ impl Asked {
             && same(self.min, scale.min.into())
             && same(self.max, scale.max.into())
             && same(self.idle_ms, scale.idle_ms)
+            && same(self.dedicated, cluster.mix.as_ref().map_or(0, |mix| mix.floor.nodes.into()))
             && self
                 .location
                 .as_deref()
@@ -71,6 +74,7 @@ pub(super) fn read(body: &Value, current: Option<&ClusterDocument>, form: Form) 
     asked.size = settings.text("vmSize", &mut problems).map(String::from);
     asked.tier = settings.text("vmPriority", &mut problems).map(String::from);
     read_scale(settings, form, &mut asked, &mut problems);
+    asked.dedicated = settings.integer("neapDedicatedNodeCount", &mut problems);
     read_unsupported(settings, &mut problems);
 
     if let Some(tags) = top.strings("tags", &mut problems) {

@@ -156,6 +156,7 @@ async fn change(
         min: asked.min.or(current.map(|cluster| cluster.declared.min.into())),
         max: asked.max.or(current.map(|cluster| cluster.declared.max.into())),
         idle_ms: asked.idle_ms.or(current.and_then(|cluster| i64::try_from(cluster.declared.idle_ms).ok())),
+        dedicated: asked.dedicated,
         document: document.hash,
         reference: ask.change_reference().map(Into::into),
         problems: asked.problems,

@@ -1,5 +1,6 @@
 //! Jobs: parse → problems → command → answer.
 
+mod advice;
 mod answer_of;
 mod apart;
 mod compare;
@@ -23,6 +24,7 @@ mod serverless;
 mod services;
 mod sources;
 mod sweep;
+mod tier;
 mod write;
 
 use axum::http::StatusCode;

@@ -266,6 +266,7 @@ pub(crate) async fn submit_worker(
         timeout_ms: read.timeout_ms,
         retry: read.retry,
         like: Some(super::write::like(&read.document)),
+        tier: read.tier,
         document: document.hash,
         meta: meta.hash,
         problems: read.problems,

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use neap_core::documents::{ContainerDocument, JobDocument};
 use neap_core::job::{Need, Retry};
+use neap_core::mix::TierChoice;
 use neap_core::state::Workspace;
 use neap_core::{Code, Problem, Refusal};
 use serde_json::{Map, Value};
 
 use super::references::{self, Shelf};
 use super::serverless::{self, Serverless};
-use super::{compare, container, distribution, instance, need, ports, retry, services, sources};
+use super::{compare, container, distribution, instance, need, ports, retry, services, sources, tier};
 use crate::arm::errors::bad;
 use crate::arm::paths;
 use crate::durations;
@@ -61,6 +62,7 @@ pub(super) struct AskedJob {
     pub nodes: u32,
     pub timeout_ms: Option<u64>,
     pub retry: Option<Arc<Retry>>,
+    pub tier: TierChoice,
     pub document: JobDocument,
     pub problems: Vec<Problem>,
 }
@@ -108,7 +110,7 @@ pub(super) fn read(
     ports::read_outputs(name, &fields, workspace, shelf, &mut document.outputs, &mut problems)?;
     check_bindings(&document, &mut problems);
 
-    let (need, retry) =
+    let (need, retry, dedicated_after) =
         read_resources(&fields, serverless.is_some(), &mut document.container, &mut notes, &mut problems);
     let nodes = distribution::nodes(&fields.object("resources", &mut Vec::new()), &mut problems);
     if let Some(wanted) = &mut serverless {
@@ -117,14 +119,15 @@ pub(super) fn read(
     document.distribution = distribution::read(&fields, nodes, &mut problems);
     document.services = services::read(&fields, nodes, &mut notes, &mut problems);
     let timeout_ms = read_timeout(&fields, &mut problems);
-    let priority = read_priority(&fields, serverless.is_some(), &mut notes, &mut problems);
+    let priority = read_priority(&fields, &mut problems);
+    let tier = TierChoice { only: tier::read(&fields, serverless.is_some(), &mut problems), dedicated_after };
     read_without_effect(&fields, &mut document.container, &mut notes, &mut problems);
     document.container.required |= shelf.containers_only(&cluster)?;
     problems.extend(container::check(&document.container, &document.environment, shelf.environments()));
     document.sources = sources::read(shelf, workspace, &body["properties"])?;
     notes.extend(shelf.apart(&cluster, &document)?);
     document.preamble = notes;
-    Ok(AskedJob { cluster, serverless, priority, need, nodes, timeout_ms, retry, document, problems })
+    Ok(AskedJob { cluster, serverless, priority, need, nodes, timeout_ms, retry, tier, document, problems })
 }
 
 fn other_type(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Option<Refusal> {
@@ -211,7 +214,7 @@ fn read_resources(
     container: &mut ContainerDocument,
     notes: &mut Vec<String>,
     problems: &mut Vec<Problem>,
-) -> (Need, Option<Arc<Retry>>) {
+) -> (Need, Option<Arc<Retry>>, Option<u32>) {
     let resources = fields.object("resources", problems);
     *container = container::read(&resources, notes, problems);
     for key in ["instanceType", "maxInstanceCount", "locations"] {
@@ -229,12 +232,14 @@ fn read_resources(
             .at(properties.place("IsLocal")),
         );
     }
-    let Some(asked) = properties.value("neap") else { return (Need::Whole, None) };
+    let Some(asked) = properties.value("neap") else { return (Need::Whole, None, None) };
     let asked = need::plain(asked);
     container.required =
         container::isolation(asked.get("isolation"), &properties.place("neap.isolation"), problems);
+    let dedicated_after =
+        retry::dedicated_after(asked.get("retry"), &properties.place("neap.retry"), problems);
     let retry = retry::read(asked.get("retry"), &properties.place("neap.retry"), problems);
-    (need::read(&asked, &properties.place("neap"), problems), retry.map(Arc::new))
+    (need::read(&asked, &properties.place("neap"), problems), retry.map(Arc::new), dedicated_after)
 }
 
 fn read_timeout(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Option<u64> {
@@ -254,19 +259,8 @@ fn read_timeout(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Option<u64>
     }
 }
 
-fn read_priority(
-    fields: &Fields<'_>,
-    serverless: bool,
-    notes: &mut Vec<String>,
-    problems: &mut Vec<Problem>,
-) -> u8 {
+fn read_priority(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> u8 {
     let queue = fields.object("queueSettings", problems);
-    if let Some(tier) = queue.text("jobTier", problems)
-        && !tier.eq_ignore_ascii_case("Null")
-        && !serverless
-    {
-        notes.push(format!("queue_settings.job_tier '{tier}' has no effect: the cluster's tier applies."));
-    }
     let Some(asked) = queue.value("priority") else { return DEFAULT_PRIORITY };
     let read = match asked {
         Value::String(word) => match word.to_ascii_lowercase().as_str() {

@@ -28,8 +28,10 @@ pub(super) fn read(value: Option<&Value>, place: &str, problems: &mut Vec<Proble
             "max" => max = count(value, &target, problems),
             "node_lost" => retry.node_lost = count(value, &target, problems),
             "preempted" => retry.preempted = count(value, &target, problems),
+            // For [`dedicated_after`].
+            "dedicated_after" => {}
             _ => problems.push(bad(
-                format!("'{target}' is not known: exit_codes, max, node_lost and preempted can be stated."),
+                format!("'{target}' is not known: exit_codes, max, node_lost, preempted and dedicated_after can be stated."),
                 &target,
             )),
         }
@@ -47,6 +49,25 @@ pub(super) fn read(value: Option<&Value>, place: &str, problems: &mut Vec<Proble
         (_, true) => {}
     }
     Some(retry)
+}
+
+/// Reads `dedicated_after`: once its nodes were taken back so often, the job goes on on dedicated nodes.
+pub(super) fn dedicated_after(
+    value: Option<&Value>,
+    place: &str,
+    problems: &mut Vec<Problem>,
+) -> Option<u32> {
+    let value = plain(value?);
+    let asked = value.get("dedicated_after").filter(|value| !value.is_null())?;
+    let target = format!("{place}.dedicated_after");
+    let most = count(asked, &target, problems)?;
+    if most == 0 {
+        problems.push(bad(
+            format!("'{target}' must be at least 1; a job that wants dedicated nodes from the start says queue_settings.job_tier: Standard."),
+            &target,
+        ));
+    }
+    Some(most).filter(|most| *most > 0)
 }
 
 fn exit_codes(value: &Value, target: &str, problems: &mut Vec<Problem>) -> Vec<i32> {
@@ -114,6 +135,22 @@ mod tests {
             assert_eq!(problems, [], "{asked}");
         }
         assert_eq!(read(None, "retry", &mut Vec::new()), None);
+    }
+
+    #[test]
+    fn dedicated_after_some_evictions() {
+        for (asked, expect, problems_expected) in [
+            (json!({"dedicated_after": 2}), Some(2), 0),
+            (json!({"dedicated_after": "3", "preempted": 9}), Some(3), 0),
+            (json!("{\"dedicated_after\": 1}"), Some(1), 0),
+            (json!({"preempted": 9}), None, 0),
+            (json!({"dedicated_after": 0}), None, 1),
+            (json!({"dedicated_after": "often"}), None, 1),
+        ] {
+            let mut problems = Vec::new();
+            assert_eq!(dedicated_after(Some(&asked), "retry", &mut problems), expect, "{asked}");
+            assert_eq!(problems.len(), problems_expected, "{asked}: {problems:?}");
+        }
     }
 
     #[test]

@@ -100,6 +100,7 @@ pub(super) fn put(
         min: Some(0),
         max: Some(i64::from(wanted.nodes.max(NODES_MAX))),
         idle_ms: Some(IDLE_MS),
+        dedicated: None,
         document: document.hash,
         problems: Vec::new(),
     };

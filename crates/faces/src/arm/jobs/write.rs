@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use super::references::LedgerShelf;
 use super::serverless::Serverless;
 use super::{
-    Prepared, answer, apart, compare, find, instance, preflight, presence, read, serverless, sources,
+    Prepared, advice, answer, apart, compare, find, instance, preflight, presence, read, serverless, sources,
 };
 use crate::app::{self, App, unreadable};
 use crate::ask::Ask;
@@ -46,6 +46,7 @@ pub(crate) async fn put(
             let mut shown = answer(app, &ask.base, workspace, &row)?;
             let mut warnings = never_paid_for(app, workspace, name);
             warnings.extend(apart::warnings(app, workspace, name, &body)?);
+            warnings.extend(advice::unsaved(app, workspace, name, &body));
             if !warnings.is_empty() {
                 shown["properties"]["properties"]["neapWarnings"] = warnings.join(" ").into();
             }
@@ -134,6 +135,7 @@ pub(super) async fn prepare(
         timeout_ms: asked.timeout_ms,
         retry: asked.retry,
         like: Some(like(&asked.document)),
+        tier: asked.tier,
         document: document.hash,
         meta: meta.hash,
         problems,
@@ -203,6 +205,7 @@ pub(super) fn trial(
             asked["trial"]["command"].as_str().unwrap_or_default(),
             &code_name(&read.document),
         )),
+        tier: read.tier,
         document: document.hash,
         meta: meta.hash,
         problems: read.problems,

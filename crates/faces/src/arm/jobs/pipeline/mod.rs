@@ -175,6 +175,7 @@ impl Reading<'_> {
                     timeout_ms: asked.timeout_ms,
                     retry: asked.retry,
                     like: Some(write::like(&asked.document)),
+                    tier: asked.tier,
                     work: work.as_deref().map(Into::into),
                     reused: reused.is_some(),
                 };

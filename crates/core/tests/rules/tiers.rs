@@ -1,0 +1,358 @@
+//! Clusters with a dedicated floor and low priority above it, jobs that choose their tier, and dedicated work that takes
+//! low-priority nodes back.
+
+use neap_core::cluster::{Cut, Tier};
+use neap_core::command::{PutCluster, SubmitJob};
+use neap_core::explain::queue_reasons;
+use neap_core::job::Exit;
+use neap_core::mix::TierChoice;
+use neap_core::node::NodeState;
+use neap_core::quota::{Holder, Pool, QuotaKey};
+use neap_core::{ClusterId, Code, Command, Event, JobId, NodeId};
+
+use crate::world::{CPU, NOMINAL, WORKSPACE, World, cluster, gang, job, kinds, settings, share};
+
+const DEDICATED: TierChoice = TierChoice { only: Some(Tier::Dedicated), dedicated_after: None };
+const LOW: TierChoice = TierChoice { only: Some(Tier::LowPriority), dedicated_after: None };
+
+fn mixed(dedicated: i64, max: i64) -> PutCluster {
+    PutCluster {
+        tier: Some("low_priority".into()),
+        dedicated: Some(dedicated),
+        max: Some(max),
+        idle_ms: Some(10_000),
+        ..cluster("cpu")
+    }
+}
+
+fn world(dedicated: i64, max: i64) -> World {
+    let mut world = World::new();
+    world.tell(Command::PutCluster(mixed(dedicated, max)));
+    world
+}
+
+fn of(tier: TierChoice, name: &str) -> SubmitJob {
+    SubmitJob { tier, ..job(name) }
+}
+
+fn tiers(world: &World) -> Vec<Tier> {
+    world.state.nodes.values().filter(|node| node.is_live()).map(|node| node.shape.tier).collect()
+}
+
+fn tier_of(world: &World, job: JobId) -> Tier {
+    world.node(world.attempt(job).node.0).shape.tier
+}
+
+fn evict(cluster: ClusterId, node: u64) -> Command {
+    Command::Evict { cluster, node: Some(NodeId(node)), grace_ms: 1_000, reason: "taken back".into() }
+}
+
+fn held(world: &World, pool: Pool) -> (u64, u64) {
+    let key = QuotaKey { holder: Holder::Workspace(WORKSPACE), location: "westus".into(), pool };
+    world.state.quota_usage.get(&key).map_or((0, 0), |usage| (usage.held, usage.in_use))
+}
+
+#[test]
+fn the_floor_comes_first_and_goes_last() {
+    let mut world = world(1, 3);
+    let jobs: Vec<_> = ["a", "b", "c", "d"].map(|name| world.submit(name)).into();
+    assert_eq!(tiers(&world), [Tier::Dedicated, Tier::LowPriority, Tier::LowPriority]);
+    assert_eq!(world.cpu().cuts, [Cut::TierMaximum { tier: Tier::LowPriority, wanted: 3, max: 2 }]);
+    for node in 1..=3 {
+        world.ready(node);
+    }
+    assert_eq!(tier_of(&world, jobs[0]), Tier::Dedicated);
+    for id in &jobs[1..3] {
+        world.end(*id, Exit::Success);
+    }
+    assert!(world.job(jobs[3]).attempt().is_some(), "on one that is free by now");
+    // What is left would fit the floor, and what is on it stays: one of the others goes.
+    world.end(jobs[0], Exit::Success);
+    let next = world.submit("e");
+    assert_eq!(tier_of(&world, next), Tier::Dedicated, "the floor is filled first");
+    world.wait(10_001);
+    assert_eq!(tiers(&world), [Tier::Dedicated, Tier::LowPriority]);
+}
+
+#[test]
+fn the_minimum_is_kept_on_the_floor() {
+    let mut world = World::new();
+    world.tell(Command::PutCluster(PutCluster { min: Some(2), ..mixed(1, 3) }));
+    assert_eq!(tiers(&world), [Tier::Dedicated, Tier::LowPriority]);
+}
+
+#[test]
+fn each_node_has_the_price_of_its_tier_and_counts_in_its_quota() {
+    let mut world = world(1, 3);
+    assert_eq!((held(&world, Pool::Dedicated), held(&world, Pool::LowPriority)), ((4, 0), (8, 0)));
+    for name in ["a", "b", "c"] {
+        world.submit(name);
+    }
+    assert_eq!((held(&world, Pool::Dedicated), held(&world, Pool::LowPriority)), ((4, 4), (8, 8)));
+    let price = |node: u64| world.node(node).shape.price.0;
+    assert!(price(1) > price(2) && price(2) == price(3), "{} {} {}", price(1), price(2), price(3));
+    for node in 1..=3 {
+        world.ready(node);
+    }
+    world.tell(Command::PutCluster(mixed(0, 3)));
+    assert_eq!((held(&world, Pool::Dedicated), held(&world, Pool::LowPriority)), ((0, 4), (12, 8)));
+    assert_eq!(tiers(&world).len(), 3, "it stays until its work is done");
+}
+
+#[test]
+fn limits_are_asked_for_each_tier() {
+    let mut world = World::new();
+    for (pool, limit) in [(Pool::Dedicated, 4), (Pool::LowPriority, 8)] {
+        let key = QuotaKey { holder: Holder::Workspace(WORKSPACE), location: "westus".into(), pool };
+        world.tell(Command::SetQuota { key, limit: Some(limit), by: "me".into() });
+    }
+    assert_eq!(world.refused(Command::PutCluster(mixed(2, 4))), [Code::ClusterCoreQuotaReached]);
+    assert_eq!(world.refused(Command::PutCluster(mixed(1, 4))), [Code::ClusterCoreQuotaReached]);
+    world.tell(Command::PutCluster(mixed(1, 3)));
+    // Lowered later, it stops growth; what may have either tier goes to the other.
+    let key =
+        QuotaKey { holder: Holder::Workspace(WORKSPACE), location: "westus".into(), pool: Pool::Dedicated };
+    world.tell(Command::SetQuota { key, limit: Some(0), by: "me".into() });
+    world.submit("either");
+    assert_eq!(tiers(&world), [Tier::LowPriority]);
+    let id = world.submit_job(of(DEDICATED, "firm"));
+    assert_eq!(tiers(&world), [Tier::LowPriority]);
+    let reasons = queue_reasons(&world.state, id).join(" ");
+    assert!(reasons.contains("dedicated nodes only") && reasons.contains("of 0 are in use"), "{reasons}");
+}
+
+#[test]
+fn what_a_floor_may_be() {
+    let world = World::new();
+    for (put, says) in [
+        (mixed(4, 3), "dedicated_instances is 4 and max_instances is 3"),
+        (mixed(-1, 3), "between 0 and"),
+        (PutCluster { tier: None, ..mixed(1, 3) }, "the tier is Dedicated"),
+    ] {
+        let refusal = world.ask(Command::PutCluster(put)).expect_err("it is refused");
+        assert_eq!(refusal.code(), Code::InvalidScaleSettings);
+        assert!(refusal.problems[0].message.contains(says), "{refusal:?}");
+    }
+    let mut world = self::world(0, 3);
+    assert!(world.cpu().mix.is_none(), "all of it is low priority");
+    world.tell(Command::PutCluster(mixed(2, 3)));
+    // Who does not know of it leaves it alone.
+    world.tell(Command::PutCluster(PutCluster { dedicated: None, ..mixed(0, 4) }));
+    assert_eq!(world.cpu().mix.as_ref().unwrap().floor.nodes, 2);
+}
+
+#[test]
+fn a_job_takes_nodes_of_the_tier_that_it_chose() {
+    let mut world = world(1, 3);
+    let low = world.submit_job(of(LOW, "low"));
+    assert_eq!(tiers(&world), [Tier::LowPriority]);
+    let firm = world.submit_job(of(DEDICATED, "firm"));
+    let behind = world.submit_job(of(DEDICATED, "behind"));
+    assert_eq!(tiers(&world), [Tier::LowPriority, Tier::Dedicated]);
+    world.ready(1);
+    world.ready(2);
+    assert_eq!((tier_of(&world, low), tier_of(&world, firm)), (Tier::LowPriority, Tier::Dedicated));
+    // Nothing that waits for the floor holds up the rest.
+    let either = world.submit("either");
+    world.ready(3);
+    assert_eq!(tier_of(&world, either), Tier::LowPriority);
+    assert!(world.job(behind).attempt().is_none());
+    let verdict = neap_core::unblock::unblock(&world.state, behind, world.now).unwrap();
+    assert!(verdict.constraints.iter().any(|c| c.sentence.contains("dedicated_instances")), "{verdict:?}");
+}
+
+#[test]
+fn what_a_cluster_has_not_is_refused() {
+    let after = TierChoice { only: None, dedicated_after: Some(2) };
+    let mut world = World::new();
+    world.tell(Command::PutCluster(cluster("cpu")));
+    assert_eq!(world.refused(Command::SubmitJob(of(LOW, "a"))), [Code::JobTierNotAvailable]);
+    world.tell(Command::PutCluster(PutCluster { tier: Some("LowPriority".into()), ..cluster("low") }));
+    let on_low = |tier: TierChoice| {
+        let submit = SubmitJob { cluster: "low".into(), ..of(tier, "b") };
+        Command::SubmitJob(submit)
+    };
+    assert_eq!(world.refused(on_low(DEDICATED)), [Code::JobTierNotAvailable]);
+    assert_eq!(world.refused(on_low(after)), [Code::JobTierNotAvailable]);
+    let hint = world.ask(on_low(after)).expect_err("refused").problems[0].message.to_string();
+    assert!(hint.contains("--dedicated-instances"), "{hint}");
+    world.tell(on_low(LOW));
+    let mixed = self::world(1, 3);
+    let nodes = |nodes: u32, tier: TierChoice| Command::SubmitJob(SubmitJob { tier, ..gang("g", nodes) });
+    assert_eq!(mixed.refused(nodes(3, TierChoice::default())), [Code::ResourceTooLarge]);
+    assert_eq!(mixed.refused(nodes(2, DEDICATED)), [Code::ResourceTooLarge]);
+    assert_eq!(mixed.refused(nodes(2, after)), [Code::ResourceTooLarge]);
+    assert!(mixed.ask(nodes(2, TierChoice::default())).is_ok());
+}
+
+#[test]
+fn a_gang_has_all_its_nodes_of_one_tier() {
+    let mut world = world(2, 4);
+    let first = world.submit_job(gang("first", 2));
+    let second = world.submit_job(gang("second", 2));
+    assert_eq!(tiers(&world).len(), 4);
+    for node in 1..=4 {
+        world.ready(node);
+    }
+    for id in [first, second] {
+        let of: Vec<_> = world.attempt(id).nodes().map(|node| world.node(node.0).shape.tier).collect();
+        assert_eq!(of[0], of[1]);
+    }
+}
+
+#[test]
+fn shares_fill_the_floor_first() {
+    let mut world = world(1, 2);
+    let half = neap_core::Capacity { cpus_milli: 2_000, memory_mb: 1_000, gpus: 0 };
+    let jobs: Vec<_> = ["a", "b", "c"].map(|name| world.submit_job(share(name, half))).into();
+    world.ready(1);
+    world.ready(2);
+    let of: Vec<_> = jobs.iter().map(|id| tier_of(&world, *id)).collect();
+    assert_eq!(of, [Tier::Dedicated, Tier::Dedicated, Tier::LowPriority]);
+}
+
+#[test]
+fn a_job_falls_back_to_dedicated_nodes() {
+    let mut world = world(1, 3);
+    let choice = TierChoice { only: Some(Tier::LowPriority), dedicated_after: Some(2) };
+    let id = world.submit_job(of(choice, "train"));
+    for round in 1..=2 {
+        assert_eq!(world.node(round).shape.tier, Tier::LowPriority);
+        world.ready(round);
+        world.start(id);
+        assert_eq!(world.job(id).attempts_preempted, u32::try_from(round).unwrap() - 1);
+        world.tell(evict(CPU, round));
+        world.end(id, Exit::Stopped);
+    }
+    assert!(world.job(id).fell_back());
+    let reasons = queue_reasons(&world.state, id).join(" ");
+    assert!(reasons.contains("taken back 2 times, so it goes on on dedicated nodes only"), "{reasons}");
+    let node = world.state.nodes.values().find(|node| node.shape.tier == Tier::Dedicated).unwrap().id;
+    world.ready(node.0);
+    assert_eq!(tier_of(&world, id), Tier::Dedicated);
+    let events = world.start(id);
+    let Some(Event::AttemptStarted(started)) = events.first() else { panic!("{events:?}") };
+    assert_eq!(started.facts["tier"], "Dedicated");
+    assert!(started.facts["tierReason"].contains("taken back 2 times"), "{:?}", started.facts);
+}
+
+/// `low` has every node that the provider makes, `cpu` is dedicated and wants one.
+fn crowded(nodes_max: u32) -> (World, Vec<JobId>) {
+    let mut world = World::with(settings(|s| s.provider.nodes_max = nodes_max));
+    let low = PutCluster { tier: Some("LowPriority".into()), max: Some(9), ..cluster("low") };
+    world.tell(Command::PutCluster(low));
+    world.tell(Command::PutCluster(PutCluster { max: Some(2), ..cluster("cpu") }));
+    let jobs: Vec<JobId> = (0..nodes_max)
+        .map(|i| world.submit_job(SubmitJob { cluster: "low".into(), ..job(&format!("low-{i}")) }))
+        .collect();
+    for node in 1..=u64::from(nodes_max) {
+        world.ready(node);
+        world.now = world.now.plus(1_000);
+        let id = world.node(node).attempts[0].job;
+        world.start(id);
+    }
+    (world, jobs)
+}
+
+#[test]
+fn dedicated_work_takes_a_low_priority_node_back_and_has_its_place() {
+    let (mut world, jobs) = crowded(2);
+    let id = world.state.next.job;
+    let events = world.tell(Command::SubmitJob(job("urgent")));
+    let Some(Event::NodePreempted(taken)) =
+        events.iter().find(|event| matches!(event, Event::NodePreempted(_)))
+    else {
+        panic!("{events:?}")
+    };
+    assert_eq!(taken.id, NodeId(2), "the one whose work began last");
+    assert_eq!(&*taken.reason, "dedicated work on compute 'cpu' needs the room");
+    assert_eq!(kinds(&events).iter().filter(|kind| **kind == "node.preempted").count(), 1);
+    let reasons = queue_reasons(&world.state, id).join(" ");
+    assert!(reasons.contains("taken back for it"), "{reasons}");
+    // The one that lost its node is back in its queue, and lets the other go first.
+    world.end(jobs[1], Exit::Stopped);
+    let reasons = queue_reasons(&world.state, jobs[1]).join(" ");
+    assert!(world.state.nodes.values().all(|node| node.id.0 <= 2), "{reasons}");
+    world.gone(2);
+    let live: Vec<_> = world.state.nodes.values().map(|node| node.shape.tier).collect();
+    assert_eq!(live, [Tier::LowPriority, Tier::Dedicated], "the place is for whom it was freed");
+    world.ready(3);
+    assert_eq!(tier_of(&world, id), Tier::Dedicated);
+    // Once that is over, low priority has it again.
+    world.end(id, Exit::Success);
+    world.wait(120_001);
+    world.gone(3);
+    assert_eq!(tiers(&world), [Tier::LowPriority, Tier::LowPriority]);
+}
+
+#[test]
+fn no_more_is_taken_than_is_wanted_and_only_low_priority() {
+    let (mut world, _) = crowded(3);
+    world.submit("one");
+    world.submit("two");
+    world.submit("three");
+    let taken = |world: &World| {
+        world.state.nodes.values().filter(|n| matches!(n.state, NodeState::Preempted { .. })).count()
+    };
+    assert_eq!(taken(&world), 2, "cpu has two nodes at most");
+    world.wait(1_000);
+    assert_eq!(taken(&world), 2);
+    // Whoever only keeps a minimum takes nothing.
+    let (mut world, _) = crowded(2);
+    world.tell(Command::PutCluster(PutCluster { min: Some(1), max: Some(2), ..cluster("cpu") }));
+    assert_eq!(taken(&world), 0);
+    // And dedicated nodes are never taken.
+    let mut world = World::with(settings(|s| s.provider.nodes_max = 1));
+    world.tell(Command::PutCluster(PutCluster { max: Some(1), ..cluster("cpu") }));
+    let low = PutCluster { tier: Some("LowPriority".into()), ..cluster("low") };
+    world.tell(Command::PutCluster(low));
+    world.tell(Command::PutCluster(PutCluster { max: Some(1), ..cluster("other") }));
+    world.submit("runs");
+    world.submit_job(SubmitJob { cluster: "other".into(), ..job("waits") });
+    assert_eq!(taken(&world), 0);
+}
+
+#[test]
+fn nothing_is_taken_that_does_not_help() {
+    // A GPU is what is missing, and no low-priority node has one.
+    let mut world = World::with(settings(|s| {
+        s.provider.machine = Some(neap_core::Capacity { gpus: 1, ..NOMINAL });
+    }));
+    let low = PutCluster { tier: Some("LowPriority".into()), ..cluster("low") };
+    world.tell(Command::PutCluster(low));
+    let gpu = |name: &str| PutCluster { size: Some("Standard_NC4as_T4_v3".into()), ..cluster(name) };
+    world.tell(Command::PutCluster(gpu("first")));
+    world.tell(Command::PutCluster(gpu("second")));
+    for name in ["low", "first", "second"] {
+        world.submit_job(SubmitJob { cluster: name.into(), ..job(name) });
+    }
+    assert!(world.state.nodes.values().all(|node| node.is_live()));
+    // And low priority, which takes none of it, is held up by nobody.
+    world.submit_job(SubmitJob { cluster: "low".into(), ..job("another") });
+    assert_eq!(world.state.nodes.len(), 3);
+}
+
+#[test]
+fn the_floor_of_a_mixed_cluster_takes_its_own_burst_back() {
+    let mut world = World::with(settings(|s| s.provider.nodes_max = 2));
+    world.tell(Command::PutCluster(mixed(1, 3)));
+    for name in ["a", "b"] {
+        let id = world.submit_job(of(LOW, name));
+        let node = world.state.next.node.0 - 1;
+        world.ready(node);
+        world.start(id);
+    }
+    let id = world.submit_job(of(DEDICATED, "firm"));
+    let taken: Vec<_> =
+        world.state.nodes.values().filter(|n| matches!(n.state, NodeState::Preempted { .. })).collect();
+    assert_eq!(taken.len(), 1);
+    let (node, lost) = (taken[0].id.0, taken[0].attempts[0].job);
+    world.end(lost, Exit::Stopped);
+    world.gone(node);
+    world.ready(3);
+    assert_eq!(tier_of(&world, id), Tier::Dedicated);
+    // What may have either waits without taking anything.
+    world.submit("either");
+    assert_eq!(world.state.nodes.len(), 2);
+    assert!(world.state.nodes.values().all(|node| node.is_live()));
+}

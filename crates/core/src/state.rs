@@ -22,7 +22,7 @@ use crate::settings::Settings;
 use crate::units::{Capacity, Millis};
 
 /// Raised when the shape of [`State`] changes: older snapshots are then passed over and the log replayed.
-pub const STATE_VERSION: u32 = 10;
+pub const STATE_VERSION: u32 = 11;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {

@@ -171,10 +171,7 @@ impl Ahead {
             .min(unless(Kind::Window, held(part)))
             .min(unless(Kind::Quota, quota::nodes_ever(state, part)))
             .min(unless(Kind::Provider, provider_nodes_ever(state, part.shape.nominal)))
-            .min(unless(
-                Kind::Location,
-                location::nodes_ever(state, &part.location, part.shape.nominal),
-            ));
+            .min(unless(Kind::Location, location::nodes_ever(state, &part.location, part.shape.nominal)));
         let mut gate = Gate::new(state);
         let mut order = Order::new(state, cluster);
         let nominal = cluster.shape.nominal;

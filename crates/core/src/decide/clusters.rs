@@ -36,7 +36,14 @@ pub fn put(state: &State, mut put: PutCluster) -> Result<Vec<Event>, Refusal> {
         }
         lock::check(state, &LockScope::Cluster(existing.id), Act::Change)?;
         check_unchanged(existing, &put, &mut problems);
-        let floor = tiers::floor(state, &put, (&existing.location, &existing.shape), scale, Some(existing), &mut problems);
+        let floor = tiers::floor(
+            state,
+            &put,
+            (&existing.location, &existing.shape),
+            scale,
+            Some(existing),
+            &mut problems,
+        );
         problems.extend(quota::refusals(
             state,
             Declared {
@@ -85,7 +92,9 @@ pub fn put(state: &State, mut put: PutCluster) -> Result<Vec<Event>, Refusal> {
             .at("name"),
         );
     }
-    let floor = shape.as_ref().and_then(|shape| tiers::floor(state, &put, (&location, shape), scale, None, &mut problems));
+    let floor = shape
+        .as_ref()
+        .and_then(|shape| tiers::floor(state, &put, (&location, shape), scale, None, &mut problems));
     if let Some(shape) = &shape {
         let workspace = put.workspace;
         problems.extend(quota::refusals(

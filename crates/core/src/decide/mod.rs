@@ -12,8 +12,8 @@ mod reports;
 mod retries;
 mod schedules;
 mod shape;
-mod windows;
 mod tiers;
+mod windows;
 
 pub use clusters::{DEFAULT_IDLE_MS, DEFAULT_MAX, DEFAULT_MIN, DEFAULT_SIZE};
 pub(crate) use families::outcome_of as family_outcome;

@@ -8,6 +8,7 @@ use crate::command::{Command, SubmitJob};
 use crate::history::Arrival;
 use crate::ids::DocHash;
 use crate::limits::{ARRIVALS_JITTER_MS, ARRIVALS_PERIOD_MS};
+use crate::mix::TierChoice;
 use crate::state::State;
 use crate::units::Millis;
 
@@ -52,6 +53,8 @@ pub fn arrivals(state: &State, now: Millis, course: u32) -> Vec<(Millis, Command
                 tags: Vec::new(),
                 timeout_ms: arrival.timeout_ms,
                 retry: None,
+                // Those who came before are not known by their choice of tier.
+                tier: TierChoice::default(),
                 document: DocHash([0; 32]),
                 meta: DocHash([0; 32]),
                 problems: Vec::new(),

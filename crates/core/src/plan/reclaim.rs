@@ -49,9 +49,7 @@ impl<'a> Room<'a> {
             location,
             nodes: provider.nodes_max.saturating_sub(in_use),
             machine: provider.machine.map(|machine| machine.minus(state.provided)),
-            nodes_there: place
-                .and_then(|place| place.nodes_max)
-                .map(|max| max.saturating_sub(given.nodes)),
+            nodes_there: place.and_then(|place| place.nodes_max).map(|max| max.saturating_sub(given.nodes)),
             cpus_milli_there: cores.map(|max| (max * 1_000).saturating_sub(given.cpus_milli)),
         }
     }
@@ -99,8 +97,8 @@ impl<'a> Room<'a> {
                 || (machine.memory_mb < each.machine.memory_mb && node.nominal.memory_mb > 0)
                 || (machine.gpus < each.machine.gpus && node.nominal.gpus > 0)
         };
-        let of_place = self.nodes_there == Some(0)
-            || self.cpus_milli_there.is_some_and(|free| free < each.cpus_milli);
+        let of_place =
+            self.nodes_there == Some(0) || self.cpus_milli_there.is_some_and(|free| free < each.cpus_milli);
         self.nodes == 0 || self.machine.is_some_and(of_machine) || (of_place && self.is_there(node))
     }
 }

@@ -197,7 +197,15 @@ impl<'a> World<'a> {
                     let (id, revision, document) = (cluster.id, cluster.revision + 1, cluster.document);
                     draft.emit(
                         now,
-                        ClusterUpdated { id, revision, scale, document, reference: None, remade: None },
+                        ClusterUpdated {
+                            id,
+                            revision,
+                            scale,
+                            floor: None,
+                            document,
+                            reference: None,
+                            remade: None,
+                        },
                     );
                 }
             }
@@ -318,6 +326,7 @@ fn submit(state: &State, cluster: ClusterId, here: JobId, work: &Work) -> Option
         // What it took is known; nothing here is stopped for taking it.
         timeout_ms: None,
         retry: None,
+        tier: work.tier,
         like: None,
         family: None,
         tags: Vec::new(),

@@ -24,7 +24,7 @@ mod rolling;
 mod room;
 mod scaling;
 mod schedules;
+mod tiers;
 mod waste;
 mod windows;
-mod tiers;
 mod world;

@@ -397,12 +397,10 @@ fn fingerprint(notice: &Notice) -> String {
 fn quotas(state: &State, owners: &BTreeMap<DocHash, Option<String>>) -> Vec<QuotaReading> {
     let sums = state.quotas.iter().filter(|(key, _)| key.pool != Pool::NodesPerCluster);
     sums.map(|(key, limit)| {
-        let on = |cluster: &&Arc<Cluster>| {
-            quota::keys(state, cluster.workspace, &cluster.location, &cluster.shape).contains(key)
-        };
-        let most = state.clusters.values().filter(on).max_by_key(|cluster| {
-            (quota::holds(&key.pool, &cluster.shape, cluster.declared), std::cmp::Reverse(cluster.id))
-        });
+        let held = |cluster: &Arc<Cluster>| quota::held_of(state, cluster).get(key).copied();
+        let on = state.clusters.values().filter_map(|cluster| Some((held(cluster)?, cluster)));
+        let most = on.max_by_key(|(held, cluster)| (*held, std::cmp::Reverse(cluster.id)));
+        let most = most.map(|(_, cluster)| cluster);
         QuotaReading {
             name: key.pool.azure_name(),
             location: key.location.to_string(),

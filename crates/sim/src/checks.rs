@@ -141,7 +141,9 @@ impl Checks {
     /// waits for: he does not fit now, and will have his nodes although this one may never end.
     fn placed_in_order(&self, id: JobId, before: &State, out: &mut Vec<Violation>) {
         let Some(job) = before.jobs.get(&id) else { return };
-        let Some(cluster) = before.clusters.get(&job.cluster) else { return };
+        // Of a mixed cluster each part has an order of its own; the rules of the core say which.
+        let cluster = before.clusters.get(&job.cluster).filter(|cluster| cluster.mix.is_none());
+        let Some(cluster) = cluster else { return };
         let key = |id: JobId| QueueKey {
             behind: u8::MAX - self.asked.get(&id).map_or(0, |asked| asked.priority),
             job: id,

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use neap_control::Accepted;
+use neap_core::cluster::Tier;
 use neap_core::command::{NewMember, PutCluster, PutWorkspace, SubmitFamily, SubmitJob};
 use neap_core::job::{Need, Retry};
+use neap_core::mix::TierChoice;
 use neap_core::problem::Code;
 use neap_core::{Capacity, Command, DocHash, Event, JobId, Refusal, WorkspaceId};
 use neap_protocol::{Exit, FailureClass, Ranks};
@@ -34,6 +36,8 @@ pub(crate) struct Users {
     pub law: Option<Rng>,
     /// What people change about clusters over time: windows on their scale, other sizes.
     pub habits: Option<Rng>,
+    /// The second cluster has low priority above a dedicated floor, and jobs choose; how large it is, by chance.
+    pub tiers: Option<Rng>,
     /// Chance of those who hold the purse, if anybody does.
     pub purse: Option<Rng>,
     pub trials: u64,
@@ -119,11 +123,13 @@ impl Users {
     pub fn new(rng: &mut Rng, seed: u64, nodes_max: u32) -> Self {
         let jobs_max = rng.between(4, JOBS_MAX as u64) as usize;
         let mut dice = Rng::new(!seed);
+        let subjects = Subjects::any(&mut dice, nodes_max);
         Self {
             jobs: BTreeMap::new(),
             parts: BTreeMap::new(),
-            subjects: Subjects::any(&mut dice, nodes_max),
+            subjects,
             dice,
+            tiers: Some(Rng::new(seed.rotate_left(8))).filter(|_| seed % 3 == 1 && subjects.gang_max <= 1),
             habits: Some(Rng::new(seed.rotate_left(48))).filter(|_| seed % 5 < 2),
             law: Some(Rng::new(seed.rotate_left(32))).filter(|_| seed.is_multiple_of(2)),
             purse: Some(Rng::new(seed.rotate_left(16))).filter(|_| has_purse(seed)),
@@ -163,6 +169,16 @@ impl Users {
 /// In a third of all worlds money is short.
 pub(crate) const fn has_purse(seed: u64) -> bool {
     seed.is_multiple_of(3)
+}
+
+/// What a job on a mixed cluster chooses, by its name.
+fn tier_of(name: &str) -> TierChoice {
+    match name.bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % 6 {
+        0 => TierChoice { only: Some(Tier::Dedicated), dedicated_after: None },
+        1 => TierChoice { only: Some(Tier::LowPriority), dedicated_after: None },
+        2 => TierChoice { only: None, dedicated_after: Some(1) },
+        _ => TierChoice::default(),
+    }
 }
 
 impl Wish {
@@ -324,8 +340,11 @@ impl World {
         if !self.server.as_ref().is_some_and(|server| server.serving) {
             return;
         }
+        let chooses = self.users.tiers.is_some();
         let Some(wish) = self.users.jobs.get_mut(&name) else { return };
         wish.asked = true;
+        let tier =
+            if chooses && wish.cluster == CLUSTERS[1] { tier_of(&name) } else { TierChoice::default() };
         if !wish.members.is_empty() {
             let submit = SubmitFamily {
                 workspace: WORKSPACE,
@@ -348,7 +367,7 @@ impl World {
             timeout_ms: wish.timeout_ms,
             retry: wish.retry(),
             like: None,
-            tier: Default::default(),
+            tier,
             document: DOCUMENT,
             meta: DOCUMENT,
             problems: Vec::new(),
@@ -365,18 +384,22 @@ impl World {
         let max = if self.calm { self.users.calm_max() } else { self.rng.between(0, 3) };
         let min = self.rng.below(max.min(2) + 1);
         let min = if self.calm { min.min(1) } else { min };
+        let mixed = self.users.tiers.as_mut().filter(|_| name == CLUSTERS[1]);
+        let max = if self.calm && mixed.is_some() { max.max(2) } else { max };
+        let calm = self.calm;
+        let dedicated = mixed.map(|chance| if calm { 1 } else { chance.below(max + 1) as i64 });
         let put = PutCluster {
             workspace: WORKSPACE,
             name: name.into(),
             location: None,
             size: None,
-            tier: None,
+            tier: dedicated.map(|_| "low_priority".into()),
             network: None,
             reference: None,
             min: Some(min as i64),
             max: Some(max as i64),
             idle_ms: Some(self.rng.between(0, 12_000) as i64),
-            dedicated: None,
+            dedicated,
             document: DOCUMENT,
             problems: Vec::new(),
         };
@@ -394,7 +417,8 @@ impl World {
                 let state = self.server.as_ref().map(|server| server.machine.state());
                 let found = state.and_then(|s| s.cluster(WORKSPACE, name));
                 found.is_some_and(|c| {
-                    !c.is_deleting() && (u64::from(c.declared.max) < calm_max || c.declared.min > 1)
+                    let small = u64::from(c.declared.max) < calm_max || c.declared.min > 1;
+                    !c.is_deleting() && (small || c.shape.tier == Tier::LowPriority)
                 })
             })
             .collect();

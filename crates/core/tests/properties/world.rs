@@ -296,6 +296,7 @@ impl World {
                     min: Some(cluster.declared.min.into()),
                     max: Some(cluster.declared.max.into()),
                     idle_ms: i64::try_from(cluster.declared.idle_ms).ok(),
+                    dedicated: None,
                     document: DOCUMENT,
                     problems: vec![],
                 };

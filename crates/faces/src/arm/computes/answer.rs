@@ -24,7 +24,7 @@ pub(super) fn cluster(
     let nodes: Vec<&Node> = state.nodes_of(cluster).map(AsRef::as_ref).collect();
     let errors = errors(cluster, &nodes);
     let warnings = [read::warnings(document), advice::advice(state, workspace, cluster)].concat();
-    json!({
+    let mut resource = json!({
         "id": paths::cluster_id(workspace, cluster),
         "name": cluster.name,
         "type": "Microsoft.MachineLearningServices/workspaces/computes",
@@ -73,11 +73,15 @@ pub(super) fn cluster(
                 "neapRevision": cluster.revision,
                 "neapSchedules": (!cluster.windows.is_empty()).then(|| windows::in_force(cluster, state.now)),
                 "neapRolling": rolling(cluster),
-                "neapDedicatedNodeCount": cluster.mix.as_ref().map(|mix| mix.floor.nodes),
-                "neapNodesByTier": cluster.mix.as_ref().map(by_tier),
             },
         },
-    })
+    });
+    if let Some(mix) = &cluster.mix {
+        let settings = &mut resource["properties"]["properties"];
+        settings["neapDedicatedNodeCount"] = json!(mix.floor.nodes);
+        settings["neapNodesByTier"] = by_tier(mix);
+    }
+    resource
 }
 
 /// How far the replacing of nodes of an older definition is.

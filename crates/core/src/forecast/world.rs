@@ -65,10 +65,12 @@ pub fn course(
             return Ok(world.finish(End::Known));
         }
         let Some(now) = world.next_moment() else { return Ok(world.finish(End::Still)) };
-        let bound = world.course.steps >= question.steps_max.min(FORECAST_STEPS_MAX)
-            || now.since(question.now) > FORECAST_HORIZON_MS
-            || !go_on();
-        if bound {
+        if now.since(question.now) > FORECAST_HORIZON_MS {
+            // Deadlines of what never comes are no news.
+            let end = if world.awaits_nothing() { End::Still } else { End::Bound };
+            return Ok(world.finish(end));
+        }
+        if world.course.steps >= question.steps_max.min(FORECAST_STEPS_MAX) || !go_on() {
             return Ok(world.finish(End::Bound));
         }
         world.step(now)?;
@@ -226,6 +228,12 @@ impl<'a> World<'a> {
         let news = self.due.peek().map(|Reverse(due)| due.at);
         let arriving = self.question.arriving.get(self.arrived).map(|(at, _)| (*at).max(self.now));
         [coming, arriving, news, self.wake_at].into_iter().flatten().min().map(|at| at.max(self.now))
+    }
+
+    fn awaits_nothing(&self) -> bool {
+        let all_came =
+            self.come == self.question.coming.len() && self.arrived == self.question.arriving.len();
+        self.due.is_empty() && all_came
     }
 
     /// One batch, as the writer takes it: news first, then what comes, then the plan.

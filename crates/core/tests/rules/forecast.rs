@@ -108,11 +108,11 @@ fn the_past_of_like_jobs_is_gone_by() {
     world.start(running);
     world.wait(15_000);
     let range = all(&world, Wanted::Starts, &[]).start(waits);
-    assert_eq!((range.p50, range.p95), (Some(world.now.plus(5_000)), Some(world.now.plus(15_000))));
+    assert_eq!((range.p50, range.p95), (Some(world.now.plus(15_000)), Some(world.now.plus(15_000))));
     assert_eq!(all(&world, Wanted::Starts, &[]).courses.len(), FORECAST_COURSES as usize);
     // Where there is enough of a coarser kind, it goes before too little of a closer one.
     world.end(running, Exit::Success);
-    assert!(HISTORY_SAMPLES_ENOUGH == 5, "there are five of the experiment now");
+    assert_eq!(HISTORY_SAMPLES_ENOUGH, 5, "as many of the experiment there are now");
     assert_eq!(
         basis(&world.state, &Assumed::default(), world.job(waits)),
         Basis::Like { closeness: Closeness::Experiment, jobs: 5 }

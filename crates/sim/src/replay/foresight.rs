@@ -265,7 +265,6 @@ fn with_times_from_the_past_half_start_by_p50_and_nine_of_ten_by_p95() {
     // How a day goes is much a matter of luck: several are looked at together.
     for seed in [21, 31, 41] {
         covered(seed, &OWNERS, &mut sums);
-        println!("several owners, up to seed {seed}: {:?}, as it was {:?}", sums.0, sums.1);
     }
     assert_half_and_nine_of_ten(&sums.0);
     assert_half_and_nine_of_ten(&sums.1);
@@ -275,7 +274,6 @@ fn with_times_from_the_past_half_start_by_p50_and_nine_of_ten_by_p95() {
 fn where_nobody_goes_before_those_who_wait_that_is_so_whatever_comes() {
     let mut sums = <(Coverage, Coverage)>::default();
     covered(22, &OWNERS[..1], &mut sums);
-    println!("one owner: {:?}, as it was {:?}", sums.0, sums.1);
     assert_half_and_nine_of_ten(&sums.0);
     assert_half_and_nine_of_ten(&sums.1);
 }

@@ -162,6 +162,7 @@ pub(crate) async fn submit_trial(
 }
 
 /// The sweep that a trial is one of.
+#[derive(Clone, Copy)]
 pub(super) struct Sweep<'a> {
     pub name: &'a str,
     pub id: JobId,

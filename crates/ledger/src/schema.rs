@@ -34,17 +34,22 @@ pub(crate) fn migrate(connection: &mut Connection, path: &Path, steps: &[Step]) 
     if found > known {
         return Err(Error::NewerSchema { path: path.into(), found, known });
     }
-    for (number, step) in (1..=known).zip(steps).skip(found as usize) {
-        let storage = || Error::storage("bringing the schema up to date", path);
-        let transaction =
-            connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(storage())?;
-        transaction.execute_batch(step.sql).map_err(storage())?;
-        if step.rebuild_tables {
-            rebuild(&transaction, path)?;
-        }
-        transaction.pragma_update(None, "user_version", number).map_err(storage())?;
-        transaction.commit().map_err(storage())?;
+    let storage = || Error::storage("bringing the schema up to date", path);
+    let steps = steps.get(found as usize..).unwrap_or_default();
+    if steps.is_empty() {
+        return Ok(());
     }
+    // All of it or nothing; and tables are made again once, when each of them is there.
+    let transaction =
+        connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(storage())?;
+    for step in steps {
+        transaction.execute_batch(step.sql).map_err(storage())?;
+    }
+    if steps.iter().any(|step| step.rebuild_tables) {
+        rebuild(&transaction, path)?;
+    }
+    transaction.pragma_update(None, "user_version", known).map_err(storage())?;
+    transaction.commit().map_err(storage())?;
     Ok(())
 }
 

@@ -34,18 +34,22 @@ pub(crate) fn migrate(connection: &mut Connection, path: &Path, steps: &[Step]) 
     if found > known {
         return Err(Error::NewerSchema { path: path.into(), found, known });
     }
-    for (number, step) in (1..=known).zip(steps).skip(found as usize) {
-        let storage = || Error::storage("bringing the schema up to date", path);
-        let transaction =
-            connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(storage())?;
-        transaction.execute_batch(step.sql).map_err(storage())?;
-        if step.rebuild_tables {
-            rebuild(&transaction, path)?;
-        }
-        transaction.pragma_update(None, "user_version", number).map_err(storage())?;
-        transaction.commit().map_err(storage())?;
+    if found == known {
+        return Ok(());
     }
-    Ok(())
+    let storage = || Error::storage("bringing the schema up to date", path);
+    // All that is missing at once: the tables are projected anew when every one of them is there.
+    let transaction =
+        connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(storage())?;
+    let missing = &steps[found as usize..];
+    for step in missing {
+        transaction.execute_batch(step.sql).map_err(storage())?;
+    }
+    if missing.iter().any(|step| step.rebuild_tables) {
+        rebuild(&transaction, path)?;
+    }
+    transaction.pragma_update(None, "user_version", known).map_err(storage())?;
+    transaction.commit().map_err(storage())
 }
 
 pub(crate) fn version(connection: &Connection, path: &Path) -> Result<u32, Error> {

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use neap_protocol::{AttemptRef, AttemptSpec, Exit, FailureClass, Isolation, NodeFacts, StopWhy};
-use neap_sandbox::{Event, ExitRecord, Launch, Outcome, SLOTS_MAX, Spawner, SpoolEnd, SpoolReader, boot_ms};
+use neap_sandbox::{
+    Event, ExitRecord, Launch, Outcome, SLOTS_MAX, Spawner, SpoolEnd, SpoolReader, Used, boot_ms,
+};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -371,7 +373,12 @@ impl<'n> Running<'n> {
             launched = self.supervise(layout, launch, Stage::Run(facts), orders) => launched,
             never = gpus.measure(&meter, say) => match never {},
         };
-        let facts = gpus.summary(&meter.borrow());
+        let mut facts = gpus.summary(&meter.borrow());
+        // What runs in a container is counted where the engine has it.
+        let used = launched.as_ref().ok().and_then(|record| record.used);
+        if let Some(used) = used.filter(|_| launch.own_program.is_none()) {
+            facts.extend(usage(used));
+        }
         if !facts.is_empty() {
             self.tell(Input::Measured { attempt: self.attempt, facts });
         }
@@ -660,6 +667,16 @@ impl<'n> Running<'n> {
             }
         }
     }
+}
+
+/// What an attempt used of its node, as the log keeps it.
+fn usage(used: Used) -> [(String, String); 3] {
+    let seconds = |ms: u64| format!("{}.{:03}", ms / 1000, ms % 1000);
+    [
+        ("neap.run.seconds".to_owned(), seconds(used.ran_ms)),
+        ("neap.cpu.seconds".to_owned(), seconds(used.cpu_ms)),
+        ("neap.memory.peak_mb".to_owned(), used.memory_peak_mb.to_string()),
+    ]
 }
 
 /// What the log says at the end of an attempt that another one follows.

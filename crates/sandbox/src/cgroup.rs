@@ -181,7 +181,21 @@ impl NodeCgroup {
             closed: Vec::new(),
             limits: None,
             oom_counter: self.oom_counter(place(&self.hierarchies.memory)),
+            cpu_counter: self.counter(place(&self.hierarchies.cpu), "cpuacct.usage", "cpu.stat"),
+            memory_counter: self.counter(
+                place(&self.hierarchies.memory),
+                "memory.max_usage_in_bytes",
+                "memory.peak",
+            ),
         })
+    }
+
+    fn counter(&self, dir: Option<PathBuf>, first: &str, second: &str) -> Option<File> {
+        let name = match self.hierarchies.version {
+            CgroupVersion::V1 => first,
+            CgroupVersion::V2 => second,
+        };
+        File::open(dir?.join(name)).ok()
     }
 
     /// The file that counts the processes the kernel ended in a cgroup for want of memory.
@@ -247,6 +261,8 @@ pub(crate) struct SlotCgroup {
     closed: Vec<String>,
     limits: Option<AttemptLimits>,
     oom_counter: Option<File>,
+    cpu_counter: Option<File>,
+    memory_counter: Option<File>,
 }
 
 impl SlotCgroup {
@@ -313,16 +329,30 @@ impl SlotCgroup {
 
     /// How many processes the kernel has ended here for want of memory, since there is this cgroup.
     pub(crate) fn oom_kills(&self) -> u64 {
-        use std::os::unix::fs::FileExt;
-        let mut buffer = [0u8; 512];
-        let read = self.oom_counter.as_ref().and_then(|counter| counter.read_at(&mut buffer, 0).ok());
-        std::str::from_utf8(&buffer[..read.unwrap_or(0)])
-            .unwrap_or_default()
-            .lines()
-            .find_map(|line| line.strip_prefix("oom_kill "))
-            .and_then(|n| n.trim().parse().ok())
-            .unwrap_or(0)
+        read(self.oom_counter.as_ref(), "oom_kill ").unwrap_or(0)
     }
+
+    /// Processor time of everything that ever ran here.
+    pub(crate) fn cpu_us(&self) -> Option<u64> {
+        match self.version {
+            CgroupVersion::V1 => read(self.cpu_counter.as_ref(), "").map(|ns| ns / 1000),
+            CgroupVersion::V2 => read(self.cpu_counter.as_ref(), "usage_usec "),
+        }
+    }
+
+    /// The most memory that there ever was at once.
+    pub(crate) fn memory_peak_bytes(&self) -> Option<u64> {
+        read(self.memory_counter.as_ref(), "")
+    }
+}
+
+/// The number behind a word at the beginning of a line.
+fn read(counter: Option<&File>, word: &str) -> Option<u64> {
+    use std::os::unix::fs::FileExt;
+    let mut buffer = [0u8; 512];
+    let length = counter?.read_at(&mut buffer, 0).ok()?;
+    let text = std::str::from_utf8(&buffer[..length]).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(word))?.trim().parse().ok()
 }
 
 /// `195:0`, of a device file.

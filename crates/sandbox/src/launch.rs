@@ -103,6 +103,18 @@ pub enum Event {
 pub struct ExitRecord {
     pub outcome: Outcome,
     pub spool: SpoolEnd,
+    /// Where it ran in a cgroup, and long enough for it to mean something.
+    #[serde(default)]
+    pub used: Option<Used>,
+}
+
+/// What an attempt used, all its processes together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Used {
+    pub ran_ms: u64,
+    pub cpu_ms: u64,
+    /// The most at once. Of earlier attempts in the same place too, where the kernel does not forget: never too little.
+    pub memory_peak_mb: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -25,7 +25,7 @@ pub use cgroup::{CgroupVersion, NodeCgroup};
 pub use gpu::{GPUS_MAX, Gpu, GpuUse, Gpus, Nvml, VISIBLE, device_files, emulated, gpus};
 pub use launch::{
     AttemptLimits, Bind, Event, ExitRecord, JOBS_PLACE, Launch, Outcome, PROCESSES_MAX, TIMEOUT_GRACE_MS,
-    View,
+    Used, View,
 };
 pub use lease::{LEASE_FILE, Lease, boot_ms};
 pub use node::{

@@ -18,7 +18,7 @@ use rustix::pipe::PipeFlags;
 
 use crate::cgroup::{NodeCgroup, SlotCgroup};
 use crate::isolate::{self, StepError};
-use crate::launch::{Event, ExitRecord, Launch, Outcome, TIMEOUT_GRACE_MS};
+use crate::launch::{Event, ExitRecord, Launch, Outcome, TIMEOUT_GRACE_MS, Used};
 use crate::lease::{LeaseReading, boot_ms};
 use crate::spool::{SpoolEnd, SpoolWriter};
 use crate::sys::{self, ChildStack, Program, ProgramSpec, Reaped};
@@ -36,6 +36,8 @@ pub(crate) const HEAD_BYTES: usize = 9;
 /// An attempt that ends sooner than this tells its start and its end in one word: that wakes the agent once, and the
 /// server once.
 const START_NOTICE_MS: u64 = 2;
+/// What an attempt used is told if it ran for this long: before that it means little.
+const USED_TOLD_MS_MIN: u64 = 10_000;
 /// While output comes without pause, the agent is told about it this often.
 const LOG_NOTICE_MS: u64 = 25;
 const PUMP_BYTES: usize = 64 * 1024;
@@ -77,7 +79,7 @@ pub(crate) fn supervise(inherited: &Inherited<'_>, agent: &UnixStream) {
 
 pub(crate) fn not_started(step: &str, e: &io::Error) -> ExitRecord {
     let outcome = Outcome::NotStarted { step: step.to_owned(), message: e.to_string() };
-    ExitRecord { outcome, spool: SpoolEnd::default() }
+    ExitRecord { outcome, spool: SpoolEnd::default(), used: None }
 }
 
 /// Waits for the next launch. A stop that came too late for the attempt before is passed over.
@@ -132,6 +134,8 @@ struct Current<'s, 'a> {
     main: i32,
     /// How many processes of the slot had been ended for want of memory before.
     oom_before: u64,
+    cpu_before_us: Option<u64>,
+    began_ms: u64,
     told_bytes: u64,
     told_at_ms: u64,
     /// When the agent is told that it has started; none when it was.
@@ -200,11 +204,12 @@ impl<'a> Supervisor<'a> {
     fn start(&mut self, inherited: &Inherited<'_>, launch: &Launch) -> Result<Current<'_, 'a>, StepError> {
         let step = |step: &'static str| move |e: rustix::io::Errno| (step, io::Error::from(e));
         let spool = SpoolWriter::new(launch.attempt_dir.clone(), launch.head_bytes, launch.log_bytes_max);
-        let mut oom_before = 0;
+        let (mut oom_before, mut cpu_before_us) = (0, None);
         if let Some(cgroup) = &mut self.cgroup {
             cgroup.limit(launch.limits).map_err(|e| ("setting the limits", e))?;
             cgroup.close_devices(launch.view.as_ref().map_or(&[], |view| &view.closed_devices));
             oom_before = cgroup.oom_kills();
+            cpu_before_us = cgroup.cpu_us();
         }
         // An earlier attempt may have made it non-blocking (some runtimes do).
         rustix::fs::fcntl_setfl(&self.pipe, OFlags::empty()).map_err(step("resetting the output"))?;
@@ -239,8 +244,18 @@ impl<'a> Supervisor<'a> {
         let main = program.start(&mut self.stack)?;
         neap_crash::point("command-started-before-word");
         let told_bytes = spool.end().head_bytes;
-        let tell_start_ms = Some(boot_ms() + START_NOTICE_MS);
-        Ok(Current { supervisor: self, told_bytes, spool, main, oom_before, told_at_ms: 0, tell_start_ms })
+        let began_ms = boot_ms();
+        Ok(Current {
+            supervisor: self,
+            told_bytes,
+            spool,
+            main,
+            oom_before,
+            cpu_before_us,
+            began_ms,
+            told_at_ms: 0,
+            tell_start_ms: Some(began_ms + START_NOTICE_MS),
+        })
     }
 }
 
@@ -299,7 +314,7 @@ impl Current<'_, '_> {
         }
         self.pump();
         let outcome = ending.map_or_else(|| self.outcome(status, launch), |ending| ending.outcome);
-        let record = ExitRecord { outcome, spool: self.spool.end() };
+        let record = ExitRecord { outcome, spool: self.spool.end(), used: self.used() };
         neap_crash::point("tree-ended-before-word");
         words.extend(self.tell_start_ms.map(|_| Event::Started));
         record
@@ -444,6 +459,15 @@ impl Current<'_, '_> {
             let mut info = [0u8; 128];
             let _ = rustix::io::read(&self.supervisor.children, &mut info);
         }
+    }
+
+    /// What it used; nothing is said of what was short.
+    fn used(&self) -> Option<Used> {
+        let ran_ms = boot_ms().saturating_sub(self.began_ms);
+        let cgroup = self.supervisor.cgroup.as_ref().filter(|_| ran_ms >= USED_TOLD_MS_MIN)?;
+        let cpu_us = cgroup.cpu_us()?.saturating_sub(self.cpu_before_us?);
+        let memory_peak_mb = cgroup.memory_peak_bytes()?.div_ceil(1024 * 1024);
+        Some(Used { ran_ms, cpu_ms: cpu_us / 1000, memory_peak_mb })
     }
 
     fn outcome(&self, status: i32, launch: &Launch) -> Outcome {

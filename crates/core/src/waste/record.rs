@@ -80,7 +80,7 @@ pub struct Record {
     pub idle_by_minimum: u64,
     /// What attempts cost, each as a whole.
     pub attempts: BTreeMap<AttemptId, u64>,
-    /// The most that was in use of a node at once; none where somebody took a whole node and nobody knows what of it.
+    /// The most that was in use of a node at once; none where of more than a tenth of what had nodes to itself nobody knows.
     pub peak: Option<Capacity>,
     pub locks: BTreeSet<String>,
 }
@@ -187,7 +187,12 @@ impl Recorder {
             }
         }
         let opening = self.opening?;
-        let known = self.whole.iter().all(|attempt| self.measured.contains_key(attempt));
+        let paid =
+            |attempt: &AttemptId| self.attempts.get(attempt).map_or(0, |parts| parts.values().sum::<u64>());
+        let whole: u64 = self.whole.iter().map(paid).sum();
+        let measured: u64 = self.whole.iter().filter(|id| self.measured.contains_key(id)).map(paid).sum();
+        // The short ones are not measured: they may be a tenth of it.
+        let known = self.whole.is_empty() || (measured > 0 && measured * 10 >= whole * 9);
         let peak = self.measured.values().fold(self.shared, |peak, used| larger(peak, *used));
         Some(Record {
             cluster: self.cluster,

@@ -1,12 +1,12 @@
 //! What another setting would have saved: work that was recorded is run again through the planner.
 
 use neap_core::apply::apply;
-use neap_core::command::PutCluster;
+use neap_core::command::{AttemptNews, PutCluster};
 use neap_core::job::{Exit, Retry};
 use neap_core::lock::{LockLevel, LockScope};
 use neap_core::meter::Cause;
 use neap_core::waste::{self, How, Kind, Record, Recorder, rerun};
-use neap_core::{Capacity, Command, Event, JobId, Millis, State};
+use neap_core::{Capacity, Command, Event, JobId, Millis, State, usage};
 
 use crate::world::{CPU, World, cluster, job, share, workspace};
 
@@ -262,7 +262,21 @@ fn nodes_that_are_larger_than_what_shares_them_are_named() {
     let report = waste::report(&record);
     let size = report.findings.iter().find(|f| f.kind == Kind::Size).expect("it is found");
     assert_eq!((&*size.now, &*size.instead), ("STANDARD_DS3_V2", "Standard_DS1_v2"));
-    // Nobody knows what a job does with a node that it has to itself.
+    // Nobody knows what a job does with a node that it has to itself, unless that was measured.
     logged.runs("whole", 1_000);
     assert_eq!(logged.record(Millis(0)).peak, None);
+    let id = logged.submit("measured");
+    logged.wait(1_000);
+    let events = logged.world.start(id);
+    logged.keep(events);
+    logged.wait(60_000);
+    let facts =
+        [(usage::CPU_SECONDS, "90.000"), (usage::RAN_SECONDS, "60.000"), (usage::MEMORY_PEAK_MB, "900")];
+    let facts = facts.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    let events = logged.world.news(id, AttemptNews::Measured { facts });
+    logged.keep(events);
+    let events = logged.world.end(id, Exit::Success);
+    logged.keep(events);
+    let peak = Capacity { cpus_milli: 1_500, memory_mb: 1_000, gpus: 0 };
+    assert_eq!(logged.record(Millis(0)).peak, Some(peak), "a core and a half on average");
 }

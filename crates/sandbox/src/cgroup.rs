@@ -443,6 +443,8 @@ mod tests {
             closed: Vec::new(),
             limits: None,
             oom_counter: None,
+            cpu_counter: None,
+            memory_counter: None,
         };
         let said = |slot: &mut SlotCgroup, closed: &[&str]| {
             files.iter().for_each(|file| fs::write(file, "").unwrap());

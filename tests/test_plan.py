@@ -57,9 +57,8 @@ def test_a_plan_says_what_is_not_known_and_takes_it_from_whoever_knows(tmp_path)
         assert [(m["nodes"], m["with_work"]) for m in said["nodes"]] == [(1, 0), (1, 1), (1, 0), (0, 0)]
         words = server.cli("plan", "-f", file, "--duration", "2m", "--boot", "30s").stdout
         assert "start  in 30 s (" in words and "Nobody else would start later." in words and words.endswith("Nothing was changed.\n")
-        # Nothing was: no code, no job, no node.
+        # Nothing was: no job, no node.
         assert server.json("job", "list") == [] and server.nodes(name, gone=True) == []
-        assert server.get(f"{server.ws()}/codes")["value"] == []
     finally:
         server.down()
 

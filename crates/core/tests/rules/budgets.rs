@@ -4,7 +4,7 @@ use neap_core::budget::{AtCap, Budget, BudgetScope, Every, Figures, Lease, tag_l
 use neap_core::command::{PutBudget, SubmitJob};
 use neap_core::event::{AttemptStopRequested, BudgetRenewed, MoneyLeased, NodeRequested};
 use neap_core::job::{Cause, Exit, JobState, StopReason};
-use neap_core::limits::{BUDGET_PERIODS_KEPT, BUDGETS_MAX};
+use neap_core::limits::{BUDGET_PERIODS_KEPT, BUDGET_THRESHOLDS_MAX, BUDGETS_MAX};
 use neap_core::meter;
 use neap_core::settings::Settings;
 use neap_core::state::GroupKey;
@@ -400,4 +400,35 @@ fn the_figures_of_old_periods_go_unless_something_is_still_reserved_in_them() {
     let left: Vec<Millis> = state.budgets[&budget.id].periods.keys().copied().collect();
     let expect: Vec<Millis> = (0..kept + 5).filter(|at| ![0, 2, 3, 4, 5].contains(at)).map(day).collect();
     assert_eq!(left, expect, "five too many went, but not the one that holds a reservation");
+}
+
+#[test]
+fn somebody_is_told_at_half_at_four_fifths_and_at_all_of_it_unless_said_otherwise() {
+    let mut world = World::with_cluster(0, 1);
+    world.tell(on_cluster(5));
+    assert_eq!(world.state.budget("cap").expect("it is there").thresholds, [50, 80, 100]);
+    let told_at = |many: u32| {
+        Command::PutBudget(PutBudget { thresholds: Some((1..=many).collect()), ..unsaid("cap", vec![]) })
+    };
+    let most = BUDGET_THRESHOLDS_MAX as u32;
+    world.tell(told_at(most));
+    assert_eq!(world.refused(told_at(most + 1)), [Code::LimitReached]);
+}
+
+#[test]
+fn a_cluster_that_goes_gets_no_budget_any_more() {
+    let mut world = World::with_cluster(1, 1);
+    world.ready(1);
+    world.tell(Command::DeleteCluster { cluster: CPU, reason: "asked".into() });
+    assert!(world.cpu().is_deleting(), "its node is still there");
+    assert_eq!(world.refused(on_cluster(5)), [Code::ResourceNotFound]);
+}
+
+#[test]
+fn a_cluster_says_that_it_waits_for_somebodys_money() {
+    let mut world = World::with_cluster(0, 1);
+    world.tell(put("mine", BudgetScope::User("me".into()), 1, Every::Total));
+    world.submit("waits");
+    let said: Vec<String> = world.cpu().cuts.iter().map(|cut| cut.sentence()).collect();
+    assert!(said.len() == 1 && said[0].contains("budget 'mine'"), "{said:?}");
 }

@@ -131,7 +131,7 @@ pub struct ScaleArgs {
     /// Most nodes [default: 4]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_instances: Option<i64>,
-    /// Of a low_priority cluster, how many of its nodes are dedicated: they come first and go last [default: 0]
+    /// Dedicated nodes of a low_priority cluster: first to come, last to go [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     dedicated_instances: Option<i64>,
     /// How long a node stays idle before it goes; 0 is at once [default: 120]

@@ -117,7 +117,7 @@ pub fn next_change(declared: Scale, windows: &Windows, now: Millis) -> Option<Ch
     let (current, _) = effective(declared, windows, now);
     boundaries(windows, now).into_iter().find_map(|(at, clock)| {
         let (then, _) = effective(declared, windows, at);
-        (then != current).then(|| Change { at, clock, min: then.min, max: then.max })
+        (then != current).then_some(Change { at, clock, min: then.min, max: then.max })
     })
 }
 

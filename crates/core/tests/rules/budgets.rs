@@ -1,13 +1,14 @@
 //! Budgets: money is reserved before it is spent, leases are renewed or nodes are gone in time, and nothing passes an amount.
 
-use neap_core::budget::{AtCap, BudgetScope, Every, Lease, tag_label};
+use neap_core::budget::{AtCap, Budget, BudgetScope, Every, Figures, Lease, tag_label};
 use neap_core::command::{PutBudget, SubmitJob};
-use neap_core::event::{AttemptStopRequested, MoneyLeased, NodeRequested};
+use neap_core::event::{AttemptStopRequested, BudgetRenewed, MoneyLeased, NodeRequested};
 use neap_core::job::{Cause, Exit, JobState, StopReason};
+use neap_core::limits::{BUDGET_PERIODS_KEPT, BUDGET_THRESHOLDS_MAX, BUDGETS_MAX};
 use neap_core::meter;
 use neap_core::settings::Settings;
 use neap_core::state::GroupKey;
-use neap_core::{Code, Command, Event, JobId, MicroUsd, Millis, NodeId, explain};
+use neap_core::{Code, Command, Event, JobId, MicroUsd, Millis, NodeId, Problem, explain};
 
 use crate::world::{CPU, WORKSPACE, World, gang, job, kinds, pipeline, workspace};
 
@@ -339,4 +340,95 @@ fn what_is_gone_has_no_budgets() {
     let left: Vec<_> = world.state.budgets.values().map(|budget| budget.name.to_string()).collect();
     assert_eq!(left, ["of-me"]);
     world.tell(Command::PutWorkspace(workspace("ws")));
+}
+
+fn unsaid(name: &str, problems: Vec<Problem>) -> PutBudget {
+    PutBudget {
+        name: name.into(),
+        scope: None,
+        amount: None,
+        every: None,
+        at_cap: None,
+        thresholds: None,
+        by: "owner".into(),
+        problems,
+    }
+}
+
+#[test]
+fn what_a_new_budget_lacks_is_said_and_said_once() {
+    let world = World::with_cluster(0, 1);
+    let targets = |problems: Vec<Problem>| -> Vec<String> {
+        let refusal = world.ask(Command::PutBudget(unsaid("cap", problems))).expect_err("it is refused");
+        refusal.problems.into_iter().filter_map(|problem| problem.target).collect()
+    };
+    let unreadable = |target: &str| vec![Problem::new(Code::BadArgument, "unreadable").at(target)];
+    assert_eq!(targets(vec![]), ["amount", "scope"]);
+    assert_eq!(targets(unreadable("amount")), ["amount", "scope"]);
+    assert_eq!(targets(unreadable("scope")), ["scope", "amount"]);
+    assert_eq!(targets(unreadable("period")), ["period", "amount", "scope"]);
+}
+
+#[test]
+fn there_are_so_many_budgets_and_no_more() {
+    let mut world = World::with_cluster(0, 1);
+    let one = |i: usize| put(&format!("b{i}"), BudgetScope::User("me".into()), 1, Every::Total);
+    world.batch((0..BUDGETS_MAX - 1).map(one));
+    world.tell(one(BUDGETS_MAX));
+    assert_eq!(world.refused(one(BUDGETS_MAX + 1)), [Code::LimitReached]);
+    world.tell(Command::PutBudget(PutBudget { amount: Some(MicroUsd(2)), ..unsaid("b0", vec![]) }));
+}
+
+#[test]
+fn the_figures_of_old_periods_go_unless_something_is_still_reserved_in_them() {
+    let mut world = World::with_cluster(0, 1);
+    world.tell(put("cap", BudgetScope::Cluster(CPU), 1, Every::Day));
+    let budget = world.state.budget("cap").expect("it is there").clone();
+    let day = |at: u64| Millis(at * 86_400_000);
+    let mut state = world.state.clone();
+    let kept = BUDGET_PERIODS_KEPT as u64;
+    // Today is the last of them but one: the clock was set back once.
+    let today = day(kept + 3);
+    let periods = (0..kept + 5).map(|at| {
+        let reserved = MicroUsd(u64::from(at == 1));
+        (day(at), Figures { reserved, ..Figures::default() })
+    });
+    let changed = Budget { periods: periods.collect(), ..(*budget).clone() };
+    state.budgets.insert(budget.id, changed.into());
+    let renewed = BudgetRenewed { id: budget.id, period_ends: budget.period_ends };
+    neap_core::apply::apply(&mut state, today.plus(1), &renewed.into());
+    let left: Vec<Millis> = state.budgets[&budget.id].periods.keys().copied().collect();
+    let expect: Vec<Millis> = (0..kept + 5).filter(|at| ![0, 2, 3, 4, 5].contains(at)).map(day).collect();
+    assert_eq!(left, expect, "five too many went, but not the one that holds a reservation");
+}
+
+#[test]
+fn somebody_is_told_at_half_at_four_fifths_and_at_all_of_it_unless_said_otherwise() {
+    let mut world = World::with_cluster(0, 1);
+    world.tell(on_cluster(5));
+    assert_eq!(world.state.budget("cap").expect("it is there").thresholds, [50, 80, 100]);
+    let told_at = |many: u32| {
+        Command::PutBudget(PutBudget { thresholds: Some((1..=many).collect()), ..unsaid("cap", vec![]) })
+    };
+    let most = BUDGET_THRESHOLDS_MAX as u32;
+    world.tell(told_at(most));
+    assert_eq!(world.refused(told_at(most + 1)), [Code::LimitReached]);
+}
+
+#[test]
+fn a_cluster_that_goes_gets_no_budget_any_more() {
+    let mut world = World::with_cluster(1, 1);
+    world.ready(1);
+    world.tell(Command::DeleteCluster { cluster: CPU, reason: "asked".into() });
+    assert!(world.cpu().is_deleting(), "its node is still there");
+    assert_eq!(world.refused(on_cluster(5)), [Code::ResourceNotFound]);
+}
+
+#[test]
+fn a_cluster_says_that_it_waits_for_somebodys_money() {
+    let mut world = World::with_cluster(0, 1);
+    world.tell(put("mine", BudgetScope::User("me".into()), 1, Every::Total));
+    world.submit("waits");
+    let said: Vec<String> = world.cpu().cuts.iter().map(|cut| cut.sentence()).collect();
+    assert!(said.len() == 1 && said[0].contains("budget 'mine'"), "{said:?}");
 }

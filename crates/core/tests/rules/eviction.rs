@@ -4,7 +4,7 @@ use neap_core::job::{Cause, Exit, JobState, StopReason};
 use neap_core::node::NodeState;
 use neap_core::{Command, Event, NodeId};
 
-use crate::world::{CPU, World, gang, job, kinds};
+use crate::world::{CPU, QUARTER, World, gang, job, kinds, share};
 
 fn evict(node: Option<u64>) -> Command {
     Command::Evict { cluster: CPU, node: node.map(NodeId), grace_ms: 1_000, reason: "taken back".into() }
@@ -133,4 +133,39 @@ fn a_drained_node_goes_when_its_attempts_have_ended() {
     assert!(kinds(&events).contains(&"node.leaving"), "{events:?}");
     world.gone(1);
     assert_eq!(world.cpu().live, 1, "the minimum is kept by another");
+}
+
+/// Two nodes, with a job of three quarters on each, and one of a quarter beside the first.
+fn shared() -> (World, [neap_core::JobId; 3]) {
+    let mut world = World::with_cluster(2, 2);
+    world.ready(1);
+    world.ready(2);
+    let three = QUARTER.plus(QUARTER).plus(QUARTER);
+    let ids =
+        [("a", three), ("b", three), ("c", QUARTER)].map(|(name, need)| world.submit_job(share(name, need)));
+    assert_eq!(ids.map(|id| world.attempt(id).node.0), [1, 2, 1]);
+    for id in ids {
+        world.wait(10);
+        world.start(id);
+    }
+    (world, ids)
+}
+
+fn preempted(world: &World) -> Vec<u64> {
+    let taken = world.state.nodes.values().filter(|node| matches!(node.state, NodeState::Preempted { .. }));
+    taken.map(|node| node.id.0).collect()
+}
+
+#[test]
+fn the_node_with_the_most_to_lose_is_taken_where_none_is_named() {
+    let (mut world, _) = shared();
+    world.tell(evict(None));
+    assert_eq!(preempted(&world), [1], "the job that runs longest is there, whatever began beside it");
+
+    let (mut world, [a, _, c]) = shared();
+    world.end(a, Exit::Success);
+    world.end(c, Exit::Success);
+    world.wait(10);
+    world.tell(evict(None));
+    assert_eq!(preempted(&world), [2], "not one that is idle");
 }

@@ -2,6 +2,7 @@
 
 use neap_core::cluster::Cut;
 use neap_core::command::{PutCluster, PutLock};
+use neap_core::limits::LOCKS_MAX;
 use neap_core::lock::{LockLevel, LockScope};
 use neap_core::state::GroupKey;
 use neap_core::{ClusterId, Code, Command};
@@ -125,4 +126,17 @@ fn what_is_not_there_is_not_locked_and_a_lock_is_found_by_its_name_in_any_case()
     world.tell(unlock(LockScope::Cluster(CPU)));
     world.tell(delete_cluster());
     assert_eq!(world.refused(lock(LockScope::Cluster(CPU), LockLevel::ReadOnly)), [Code::ResourceNotFound]);
+}
+
+#[test]
+fn there_are_so_many_locks_and_no_more() {
+    let mut world = World::with_cluster(0, 1);
+    let lock = |number: usize| {
+        let (scope, name) = (LockScope::Workspace(WORKSPACE), format!("lock{number}").into());
+        let (level, notes, by) = (LockLevel::CanNotDelete, "".into(), "owner".into());
+        Command::PutLock(PutLock { scope, name, level, notes, by })
+    };
+    world.batch((1..LOCKS_MAX).map(lock));
+    world.tell(lock(LOCKS_MAX));
+    assert_eq!(world.refused(lock(LOCKS_MAX + 1)), [Code::LimitReached]);
 }

@@ -190,3 +190,33 @@ fn a_team_is_counted_together_and_by_cores() {
     let refused = world.ask(Command::SetAllowance { key: unknown, allowance, by: "me".into() }).unwrap_err();
     assert!(refused.problems[0].message.contains("vision"), "{:?}", refused.problems);
 }
+
+#[test]
+fn what_everybody_has_used_is_as_of_the_last_that_was_placed() {
+    let mut world = World::with_cluster(0, 1);
+    world.submit("first");
+    world.wait(7);
+    world.ready(1);
+    assert_eq!(world.cpu().shares_at, world.now);
+}
+
+#[test]
+fn of_those_who_may_have_no_more_some_are_named() {
+    let mut world = World::with_cluster(0, 4);
+    let key = AllowanceKey { within: Within::Workspace(WORKSPACE), who: Who::EachUser };
+    let allowance = Some(Allowance { jobs: Some(0), cores: None });
+    world.tell(Command::SetAllowance { key, allowance, by: "me".into() });
+    for owner in ["ann", "bob", "cem", "dora", "eli"] {
+        world.submit_job(of(owner, owner));
+    }
+    assert_eq!(world.cpu().cuts.len(), 3, "{:?}", world.cpu().cuts);
+}
+
+#[test]
+fn as_many_go_before_the_first_as_it_does_not_need() {
+    let mut world = World::with_cluster(0, 4);
+    let trio = world.submit_job(gang("trio", 3));
+    let (one, two) = (world.submit("one"), world.submit("two"));
+    world.batch([1, 2].map(|node| Command::Report(crate::world::ready(neap_core::NodeId(node)))));
+    assert!(runs(&world, one) && !runs(&world, two) && !runs(&world, trio), "of four, the first needs three");
+}

@@ -262,6 +262,15 @@ fn when_one_rank_fails_the_others_are_stopped_and_the_job_ends_for_that_one() {
 }
 
 #[test]
+fn the_last_rank_is_named_also_where_nobody_had_to_be_stopped() {
+    let (mut world, id) = running();
+    world.rank_ends(id, 0, Exit::Success);
+    world.rank_ends(id, 1, Exit::Success);
+    let events = world.rank_ends(id, 2, Exit::Code { code: 7 });
+    assert!(message(&events, id).starts_with("Rank 2 (node n-3): "), "{}", message(&events, id));
+}
+
+#[test]
 fn when_one_node_is_lost_the_others_are_stopped_and_the_job_goes_back_once() {
     let (mut world, id) = running();
     let events = world.gone(3);
@@ -475,6 +484,16 @@ fn what_was_heard_of_a_rank_before_changes_nothing() {
     }
     assert_eq!(world.report(report(9, id, 1, 5, ended(Exit::Success))), [], "it has no part of it");
     assert_eq!(world.state, before);
+}
+
+#[test]
+fn what_a_rank_measured_is_taken_once() {
+    let (mut world, id) = running();
+    let measured = || AttemptNews::Measured { facts: Default::default() };
+    let number = world.attempt(id).ranks[1].last_report + 1;
+    assert_eq!(kinds(&world.report(report(2, id, 1, number, measured()))), ["attempt.measured"]);
+    assert_eq!(world.attempt(id).ranks[1].last_report, number);
+    assert_eq!(world.report(report(2, id, 1, number, measured())), []);
 }
 
 #[test]

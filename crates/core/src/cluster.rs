@@ -128,10 +128,11 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Jobs wait although there is room: it is kept for the first of them.
-    pub fn promises(&self) -> bool {
+    /// How much room there is for nodes decides what becomes of those who wait: room of its own is kept for the first of
+    /// them, or they are for the tier that has some.
+    pub fn minds_room(&self) -> bool {
         let has_room = !self.idle.is_empty() || !self.open.is_empty();
-        has_room && !self.queue.is_empty()
+        (has_room || self.mix.is_some()) && !self.queue.is_empty()
     }
 
     /// Whether a node is of an older definition than the cluster's. A dedicated one may be of its floor.

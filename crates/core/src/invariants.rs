@@ -431,9 +431,16 @@ pub fn l1_nothing_is_stuck(state: &State, out: &mut Vec<Violation>) {
         wanted.extend(budget.period_ends.map(|at| (at, Timer::Budget(budget.id))));
     }
     let promising: BTreeSet<_> =
-        state.clusters.values().filter(|cluster| cluster.promises()).map(|cluster| cluster.id).collect();
+        state.clusters.values().filter(|cluster| cluster.minds_room()).map(|cluster| cluster.id).collect();
     if !state.promising.iter().eq(promising.iter()) {
-        broken(out, "L1", format!("clusters {promising:?} keep room and {:?} are known to", state.promising));
+        broken(
+            out,
+            "L1",
+            format!(
+                "clusters {promising:?} mind how much room there is, and {:?} are known to",
+                state.promising
+            ),
+        );
     }
     wanted.extend(state.draining.map(|at| (at, Timer::Draining)));
     let kept: BTreeSet<_> = state.timers.iter().copied().collect();

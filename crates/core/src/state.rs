@@ -71,8 +71,7 @@ pub struct State {
     pub timers: OrdSet<(Millis, Timer)>,
     /// Clusters whose target was cut by the provider's limits: dirty again when a node goes.
     pub waiting_for_room: OrdSet<ClusterId>,
-    /// Clusters that keep room for the first who waits: dirty again when there is more or less room for nodes. Kept by
-    /// `apply`.
+    /// Clusters that mind how much room there is for nodes: dirty again when there is more or less of it. Kept by `apply`.
     pub promising: OrdSet<ClusterId>,
     /// How long things took. Kept by `apply`; nothing is decided by it.
     pub history: History,

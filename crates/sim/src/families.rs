@@ -26,10 +26,10 @@ pub(crate) struct Subjects {
 }
 
 impl Subjects {
-    /// A gang leaves a node for the other cluster's minimum, so that it can have its own.
-    pub fn any(dice: &mut Rng, nodes_max: u32) -> Self {
+    /// A gang leaves a node of its location for the other cluster's minimum, so that it can have its own.
+    pub fn any(dice: &mut Rng, nodes_there: u32) -> Self {
         let (pipelines, driven, gangs) = (dice.once_in(2), dice.once_in(2), dice.once_in(2));
-        Self { pipelines, driven, gang_max: if gangs { (nodes_max - 1).min(3) } else { 1 } }
+        Self { pipelines, driven, gang_max: if gangs { (nodes_there - 1).min(3) } else { 1 } }
     }
 }
 

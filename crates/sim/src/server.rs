@@ -53,7 +53,14 @@ pub(crate) enum Reply {
     Nobody,
 }
 
+/// How many nodes the one location may have: in some worlds fewer than the provider.
+pub(crate) fn nodes_there(nodes_max: u32) -> u32 {
+    if nodes_max % 2 == 0 { nodes_max - 1 } else { nodes_max }
+}
+
 pub(crate) fn settings(nodes_max: u32) -> Settings {
+    let place = Place { nodes_max: Some(nodes_there(nodes_max)), ..Place::default() };
+    let is_smaller = nodes_there(nodes_max) < nodes_max;
     Settings {
         locations: Arc::from(["westus".to_owned()]),
         lease_ttl_ms: 20_000,
@@ -64,13 +71,7 @@ pub(crate) fn settings(nodes_max: u32) -> Settings {
         leave_deadline_ms: 8_000,
         unusable_keep_ms: 20_000,
         stop_grace_ms: 2_000,
-        // Some worlds have a location that is smaller than the provider.
-        places: Arc::new(if nodes_max % 2 == 0 {
-            let place = Place { nodes_max: Some(nodes_max - 1), ..Place::default() };
-            BTreeMap::from([("westus".into(), place)])
-        } else {
-            BTreeMap::new()
-        }),
+        places: Arc::new(is_smaller.then(|| ("westus".into(), place)).into_iter().collect()),
         charges: Charges::default(),
         teams: BTreeMap::new(),
         own: Arc::default(),

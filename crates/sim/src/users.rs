@@ -14,7 +14,7 @@ use neap_protocol::{Exit, FailureClass, Ranks};
 
 use crate::families::Subjects;
 use crate::rng::Rng;
-use crate::server::Reply;
+use crate::server::{Reply, nodes_there};
 use crate::world::{Happening, World};
 
 pub(crate) const DOCUMENT: DocHash = DocHash([0; 32]);
@@ -123,7 +123,7 @@ impl Users {
     pub fn new(rng: &mut Rng, seed: u64, nodes_max: u32) -> Self {
         let jobs_max = rng.between(4, JOBS_MAX as u64) as usize;
         let mut dice = Rng::new(!seed);
-        let subjects = Subjects::any(&mut dice, nodes_max);
+        let subjects = Subjects::any(&mut dice, nodes_there(nodes_max));
         Self {
             jobs: BTreeMap::new(),
             parts: BTreeMap::new(),

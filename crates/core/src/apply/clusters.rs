@@ -146,9 +146,9 @@ pub(super) fn set_boot(state: &mut State, id: ClusterId, health: BootHealth) {
 
 pub(super) fn with_cluster(state: &mut State, id: ClusterId, change: impl FnOnce(&mut Cluster)) {
     let Some(cluster) = state.clusters.get_mut(&id).map(Arc::make_mut) else { return };
-    let before = cluster.promises();
+    let before = cluster.minds_room();
     change(cluster);
-    match (before, cluster.promises()) {
+    match (before, cluster.minds_room()) {
         (false, true) => drop(state.promising.insert(id)),
         (true, false) => drop(state.promising.remove(&id)),
         (true, true) | (false, false) => {}

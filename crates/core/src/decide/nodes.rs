@@ -87,12 +87,18 @@ pub fn uncordon(state: &State, id: NodeId) -> Result<Vec<Event>, Refusal> {
             Err(Refusal::because(Code::ResourceBeingDeleted, "The node is on its way out."))
         }
         _ if node.cordon.is_none() => Ok(Vec::new()),
-        _ if state.clusters.get(&node.cluster).is_some_and(|cluster| cluster.old.contains(&id)) => {
+        // What somebody keeps to look at is given back, and has its turn to be replaced then.
+        _ if is_being_replaced(state, node) => {
             let message = "The node is of an older definition of its compute and is being replaced; nothing new is placed on it.";
             Err(Refusal::because(Code::ResourceBeingDeleted, message))
         }
         _ => Ok(vec![NodeUncordoned { id }.into()]),
     }
+}
+
+fn is_being_replaced(state: &State, node: &Node) -> bool {
+    let goes = node.cordon.as_ref().is_some_and(|cordon| cordon.leave);
+    goes && state.clusters.get(&node.cluster).is_some_and(|cluster| cluster.old.contains(&node.id))
 }
 
 fn known(state: &State, id: NodeId) -> Result<&Arc<Node>, Refusal> {

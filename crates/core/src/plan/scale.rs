@@ -355,16 +355,13 @@ pub(super) fn first_for_room(state: &State) -> Option<&Job> {
     let mut waiting: Vec<_> = state.waiting_for_room.iter().filter_map(next).collect();
     waiting.sort_by_key(|(_, job)| job.id);
     let can_have = |(cluster, job): &(Cow<'_, Cluster>, &Arc<Job>)| {
-        let kept: u32 = state.clusters.values().filter(|c| c.id != cluster.id).map(|c| c.scale.min).sum();
-        let provider = provider_nodes_ever(state, cluster.shape.nominal).saturating_sub(kept);
-        let there: u32 = state
-            .clusters
-            .values()
-            .filter(|c| c.id != cluster.id && c.location == cluster.location)
-            .map(|c| c.scale.min)
-            .sum();
-        let location =
-            location::nodes_ever(state, &cluster.location, cluster.shape.nominal).saturating_sub(there);
+        let kept = |there: bool| -> u32 {
+            let counted = state.clusters.values().filter(|c| !there || c.location == cluster.location);
+            counted.map(|c| c.scale.min).sum::<u32>().saturating_sub(cluster.scale.min)
+        };
+        let provider = provider_nodes_ever(state, cluster.shape.nominal).saturating_sub(kept(false));
+        let location = location::nodes_ever(state, &cluster.location, cluster.shape.nominal);
+        let location = location.saturating_sub(kept(true));
         job.nodes <= provider.min(location).min(quota::nodes_beside_minimums(state, cluster))
     };
     waiting.into_iter().find(can_have).map(|(_, job)| &**job)

@@ -185,6 +185,7 @@ impl Checks {
         let held = before.nodes_of(cluster).filter(endless).count();
         let taken = if job.timeout_ms.is_none() && job.need == Need::Whole { job.nodes as usize } else { 0 };
         let delayed = first.need == Need::Whole
+            && alone
             && before.budgets.is_empty()
             && taken > 0
             && (cluster.scale.max as usize).saturating_sub(held + taken) < first.nodes as usize;

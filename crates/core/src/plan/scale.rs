@@ -137,11 +137,12 @@ fn step(draft: &mut Draft, id: ClusterId, at: usize, demand: &Demand, now: Milli
 
     // A node that nobody hears of serves nobody, but it still counts against the maximum.
     let serving = part.live - part.unheard;
-    if serving < desired {
+    let asked_for = demand.granted.clamp(min, max);
+    if serving < asked_for {
         let gap = if planted::is(Bug::MaxIgnored) {
-            desired - serving
+            asked_for - serving
         } else {
-            (desired - serving).min(max.saturating_sub(part.live))
+            (asked_for - serving).min(max.saturating_sub(part.live))
         };
         grow(draft, &cluster, &part, gap, demand.firm, now, cuts);
     }
@@ -156,6 +157,8 @@ fn step(draft: &mut Draft, id: ClusterId, at: usize, demand: &Demand, now: Milli
 struct Demand {
     /// Counted no further than one above the maximum.
     nodes: u32,
+    /// So many may be asked for: beyond, the room of both parts is for somebody who comes before, in the other.
+    granted: u32,
     /// How many of them wait for nodes of this part alone.
     firm: u32,
     /// Why some jobs ask for none.
@@ -167,8 +170,12 @@ struct Counting<'a> {
     part: Cow<'a, Cluster>,
     packing: Packing,
     firm: u32,
+    granted: u32,
+    serving: u32,
     /// It may have so many that serve: what is asked for beyond, either part might have.
     room: u32,
+    /// The same, as far as only its own limits are in the way.
+    own_room: u32,
     /// What is behind is not counted.
     closed: bool,
 }
@@ -176,13 +183,20 @@ struct Counting<'a> {
 impl<'a> Counting<'a> {
     fn of(state: &State, part: Cow<'a, Cluster>, mixed: bool, now: Millis) -> Self {
         let serving = part.live - part.unheard;
-        let room = match mixed {
-            false => u32::MAX,
+        let upto = |free: u32| part.scale.max.min(serving.saturating_add(free));
+        let (room, own_room) = match mixed {
+            false => (u32::MAX, u32::MAX),
             // Where a limit keeps this part small, what may have either tier goes to the other.
-            true if budget::nodes_cut(state, &part, 1, now).is_some() => serving,
-            true => part.scale.max.min(serving.saturating_add(nodes_free(state, &part))),
+            true if budget::nodes_cut(state, &part, 1, now).is_some() => (serving, serving),
+            true => (upto(nodes_free(state, &part)), upto(quota::nodes_free(state, &part))),
         };
-        Self { packing: Packing::on(part.busy), part, firm: 0, room, closed: false }
+        let packing = Packing::on(part.busy);
+        Self { granted: packing.nodes, packing, serving, part, firm: 0, room, own_room, closed: false }
+    }
+
+    /// What it takes of the room that both parts have, with so many nodes.
+    fn takes(&self, nodes: u32) -> u32 {
+        nodes.min(self.own_room).saturating_sub(self.serving)
     }
 
     fn is_enough(&self) -> bool {
@@ -208,6 +222,9 @@ fn demand(state: &State, cluster: &Cluster, now: Millis) -> Vec<Demand> {
     let mut held_back = Vec::new();
     let mut order = Order::new(state, cluster);
     let mut gate = Gate::new(state);
+    // In the order of the queue, until one does not have all it needs: that one has what there is.
+    let shared = if mixed { nodes_shared(state, cluster) } else { u32::MAX };
+    let mut used_up = false;
     while !sides.iter().all(Counting::is_enough)
         && let Some(job) = order.next()
     {
@@ -259,6 +276,11 @@ fn demand(state: &State, cluster: &Cluster, now: Millis) -> Vec<Demand> {
                 if may.len() == 1 {
                     sides[at].firm += sides[at].packing.nodes - ahead;
                 }
+                if !used_up {
+                    sides[at].granted = sides[at].packing.nodes;
+                    let taken = sides.iter().map(|side| side.takes(side.packing.nodes)).sum::<u32>();
+                    used_up = taken > shared;
+                }
             }
         }
         if mixed {
@@ -267,6 +289,7 @@ fn demand(state: &State, cluster: &Cluster, now: Millis) -> Vec<Demand> {
     }
     let of = |side: Counting<'_>| Demand {
         nodes: side.packing.nodes,
+        granted: side.granted,
         firm: side.firm,
         held_back: held_back.clone(),
     };
@@ -392,6 +415,12 @@ pub(super) fn nodes_free(state: &State, cluster: &Cluster) -> u32 {
     }
     let location = location::nodes_free(state, &cluster.location, cluster.shape.nominal);
     provider_nodes_free(state, cluster.shape.nominal).min(location).min(quota::nodes_free(state, cluster))
+}
+
+/// How many more nodes of whichever tier there is room for.
+fn nodes_shared(state: &State, cluster: &Cluster) -> u32 {
+    let nominal = cluster.shape.nominal;
+    provider_nodes_free(state, nominal).min(location::nodes_free(state, &cluster.location, nominal))
 }
 
 fn provider_nodes_free(state: &State, nominal: Capacity) -> u32 {

@@ -201,15 +201,30 @@ fn what_everybody_has_used_is_as_of_the_last_that_was_placed() {
 }
 
 #[test]
-fn of_those_who_may_have_no_more_some_are_named() {
+fn of_those_who_may_have_no_more_some_are_named_and_each_limit_once() {
+    let mut world = World::with_cluster(0, 4);
+    let mut limit = |who: Who, jobs: Option<u32>| {
+        let key = AllowanceKey { within: Within::Workspace(WORKSPACE), who };
+        let allowance = jobs.map(|jobs| Allowance { jobs: Some(jobs), cores: None });
+        world.tell(Command::SetAllowance { key, allowance, by: "me".into() });
+    };
+    let owners = ["ann", "bob", "cem", "dora", "eli"];
+    for owner in owners {
+        limit(Who::User(owner.into()), Some(0));
+    }
+    for owner in owners {
+        world.submit_job(of(owner, owner));
+    }
+    assert_eq!(world.cpu().cuts.len(), 3, "{:?}", world.cpu().cuts);
+
     let mut world = World::with_cluster(0, 4);
     let key = AllowanceKey { within: Within::Workspace(WORKSPACE), who: Who::EachUser };
     let allowance = Some(Allowance { jobs: Some(0), cores: None });
     world.tell(Command::SetAllowance { key, allowance, by: "me".into() });
-    for owner in ["ann", "bob", "cem", "dora", "eli"] {
+    for owner in owners {
         world.submit_job(of(owner, owner));
     }
-    assert_eq!(world.cpu().cuts.len(), 3, "{:?}", world.cpu().cuts);
+    assert_eq!(world.cpu().cuts.len(), 1, "{:?}", world.cpu().cuts);
 }
 
 #[test]

@@ -184,7 +184,7 @@ fn plan_cluster(draft: &mut Draft, id: ClusterId, now: Millis, budget: usize) ->
     scale::beyond_maximum(draft, id, now);
     let seen = |draft: &Draft| {
         let cluster = draft.state.clusters.get(&id)?;
-        Some((cluster.live, cluster.unheard))
+        Some((cluster.live, cluster.unheard, cluster.mix.as_ref().map(|mix| mix.dedicated.live)))
     };
     for _ in 0..ROUNDS_MAX {
         if place::place(draft, id, now, budget) {

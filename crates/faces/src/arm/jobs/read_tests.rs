@@ -138,5 +138,5 @@ fn what_has_no_effect_is_said_in_the_log() {
         "outputs": {"m": {"jobOutputType": "custom_model", "assetName": "best"}}}),
     ));
     assert_eq!(asked.problems, []);
-    assert_eq!(asked.document.preamble.len(), 4, "{:#?}", asked.document.preamble);
+    assert_eq!(asked.document.preamble.len(), 3, "{:#?}", asked.document.preamble);
 }

@@ -1,6 +1,7 @@
 """When it will be: `neap plan`, and the place and estimated start of those who wait."""
 
 import json
+import time
 
 import pytest
 
@@ -75,9 +76,10 @@ def test_estimates_and_plans_follow_from_the_past_of_like_jobs(server, cluster, 
     other = server.json("plan", "-f", file, "--set", "command=sleep 2")
     assert other["durations"][0]["like"] == "experiment"
 
-    # Somebody runs for longer than anybody did, and two wait for it.
+    # Somebody runs for longer than anybody did, and two wait for it: what is left is thought to be as much again, give or take.
     long = server.submit(cluster, "sleep 600", experimentName="plans")
     server.wait_job(long, {"Running"})
+    time.sleep(8)
     first = server.submit(cluster, "sleep 1", experimentName="plans")
     second = server.submit(cluster, "sleep 1", experimentName="plans")
 
@@ -87,7 +89,7 @@ def test_estimates_and_plans_follow_from_the_past_of_like_jobs(server, cluster, 
 
     shown = wait_until(estimated, "the second has an estimate", 20)
     assert shown["queue_position"] == 2
-    assert shown["estimated_start"] < shown["estimated_start_p95"]
+    assert shown["estimated_start"] <= shown["estimated_start_p95"]
     wire = server.job(second)["properties"]
     assert wire["neap.queuePosition"] == "2" and all(isinstance(value, str) for value in wire.values())
     listed = {job["name"]: job for job in server.json("job", "list")}

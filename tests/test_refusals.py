@@ -129,12 +129,15 @@ def test_a_budget_that_cannot_be(strict):
             answer = strict.http("PUT", "/neap/v1/budgets/bad", body)
             assert answer.status_code == status and text in answer.text, answer.text
 
-    scope = {"kind": "user", "name": "me"}
-    refused("'lots' is no amount of dollars such as 250 or 12.50.", "--amount", "lots", "--user", "me", body={"amount": "lots", "scope": scope})
-    refused("it must be more than nothing", "--amount", "0", "--user", "me")
-    refused("The threshold 120 is not a percentage from 1 to 100.", "--amount", "1", "--user", "me", "--threshold", "120")
-    refused("The compute 'nowhere' was not found", "--amount", "1", "--compute", "nowhere")
-    gone = strict.cli("budget", "delete", "-n", "bad", "--yes", check=False) if False else strict.cli("budget", "show", "-n", "bad", check=False)
+    def body(**more):
+        return {"amount_usd": "1", "scope": {"kind": "user", "user": "me"}, **more}
+
+    refused("'lots' is no amount of dollars such as 250 or 12.50.", "--amount", "lots", "--user", "me", body=body(amount_usd="lots"))
+    refused("it must be more than nothing", "--amount", "0", "--user", "me", body=body(amount_usd="0"))
+    refused("The threshold 120 is not a percentage from 1 to 100.", "--amount", "1", "--user", "me", "--threshold", "120", body=body(thresholds=[120]))
+    nowhere = {"kind": "cluster", "subscription": strict.subscription, "resource_group": strict.group, "workspace": strict.workspace, "compute": "nowhere"}
+    refused("The compute 'nowhere' was not found", "--amount", "1", "--compute", "nowhere", body=body(scope=nowhere), status=404)
+    gone = strict.cli("budget", "show", "-n", "bad", check=False)
     assert gone.returncode == 3 and "There is no budget 'bad'; 'neap budget list' shows those there are." in gone.stderr, gone.stderr
     assert strict.http("GET", "/neap/v1/budgets/bad").status_code == 404
 

@@ -112,7 +112,7 @@ def test_azures_clients_see_a_low_priority_cluster_and_leave_the_floor_alone(tie
     cluster = ml.compute.get(mixed)
     assert (cluster.tier, cluster.max_instances) == ("low_priority", 3)
     cluster.max_instances = 2
-    ml.compute.begin_create_or_update(cluster).result()
+    ml.compute.begin_update(cluster).result()
     shown = json.loads(tiers.cli("compute", "show", "-n", mixed, "-o", "json").stdout)
     assert (shown["max_instances"], shown["dedicated_instances"]) == (2, 1)
     held = {row["name"]["value"]: row["currentValue"] for row in tiers.get(f"/subscriptions/{tiers.subscription}/providers/Microsoft.MachineLearningServices/locations/eastus/usages")["value"]}

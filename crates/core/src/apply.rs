@@ -12,7 +12,7 @@ mod schedules;
 mod windows;
 
 pub use families::family_timer;
-pub(crate) use jobs::{dequeue, enqueue};
+pub(crate) use jobs::enqueue;
 pub use jobs::{job_timer, queue_key};
 pub use money::lease_timer;
 pub use nodes::node_timer;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::apply::{dequeue, enqueue};
+use crate::apply::enqueue;
 use crate::decide::decide;
 use crate::draft::Draft;
 use crate::event::NodeGone;
@@ -56,10 +56,11 @@ fn lift(state: &mut State, id: JobId, cluster: ClusterId, lifted: &BTreeSet<Kind
             Kind::Draining => state.draining = None,
             Kind::Lock => state.locks.clear(),
             Kind::Allowance => state.allowances.clear(),
+            // Nobody else waits there.
             Kind::QueueOrder => {
-                dequeue(state, id);
-                if let Some(job) = state.jobs.get_mut(&id).map(Arc::make_mut) {
-                    job.priority = u8::MAX;
+                if let Some(cluster) = state.clusters.get_mut(&cluster).map(Arc::make_mut) {
+                    cluster.queue.clear();
+                    cluster.lanes.clear();
                 }
                 enqueue(state, id);
             }

@@ -253,7 +253,7 @@ pub(crate) fn enqueue(state: &mut State, id: JobId) {
 }
 
 /// Out of the queue.
-pub(crate) fn dequeue(state: &mut State, id: JobId) {
+fn dequeue(state: &mut State, id: JobId) {
     let Some(job) = state.jobs.get(&id).cloned() else { return };
     with_cluster(state, job.cluster, |cluster| {
         cluster.queue.remove(&queue_key(&job));

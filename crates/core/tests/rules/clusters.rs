@@ -249,3 +249,13 @@ fn a_cluster_is_deleted_once_and_not_changed_meanwhile() {
     assert_eq!(world.ask(delete(CPU)), Ok(vec![]));
     assert_eq!(world.refused(put(|_| {})), [Code::ResourceBeingDeleted]);
 }
+
+#[test]
+fn a_size_that_was_retired_is_refused_with_what_to_use_instead() {
+    let world = World::new();
+    let size = catalogue::sizes().find(|size| retired(size.name).is_some()).expect("the catalogue has some");
+    let refusal = world.ask(put(|put| put.size = Some(size.name.into()))).expect_err("it is refused");
+    let problem = &refusal.problems[0];
+    assert_eq!((problem.code, problem.target.as_deref()), (Code::InvalidVmSize, Some("vmSize")));
+    assert_eq!(problem.message, retired(size.name).expect("it is").sentence(size.name));
+}

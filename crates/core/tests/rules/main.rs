@@ -1,6 +1,7 @@
 //! The rules of the core in words, each with the smallest world that shows it: what may happen (`decide`), what has
 //! happened (`apply`), what should happen next (`plan`). What holds in every world is in `properties`.
 
+mod allowances;
 mod budgets;
 mod clusters;
 mod costs;

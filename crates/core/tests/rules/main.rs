@@ -2,6 +2,7 @@
 //! happened (`apply`), what should happen next (`plan`). What holds in every world is in `properties`.
 
 mod allowances;
+mod backfill;
 mod budgets;
 mod clusters;
 mod costs;

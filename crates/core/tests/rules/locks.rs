@@ -166,6 +166,8 @@ fn a_workspace_that_goes_is_not_locked_and_what_is_gone_has_no_locks() {
     world.tell(Command::DeleteWorkspace { workspace: WORKSPACE });
     assert!(world.state.workspaces[&WORKSPACE].deleting, "its node is there");
     assert_eq!(world.refused(on_workspace()), [Code::ResourceNotFound]);
+    assert!(world.cpu().is_deleting());
+    assert_eq!(world.refused(lock(LockScope::Cluster(CPU), LockLevel::ReadOnly)), [Code::ResourceNotFound]);
     assert_eq!(world.state.locks.len(), 1, "the lock on another group stays");
 }
 

@@ -12,6 +12,7 @@ mod exits;
 mod families;
 mod jobs;
 mod locks;
+mod nested;
 mod places;
 mod placing;
 mod queue;

@@ -10,6 +10,7 @@ mod deadlines;
 mod eviction;
 mod exits;
 mod families;
+mod funds;
 mod jobs;
 mod locks;
 mod nested;

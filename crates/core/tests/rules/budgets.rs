@@ -13,21 +13,21 @@ use neap_core::{Code, Command, Event, JobId, MicroUsd, Millis, NodeId, Problem, 
 use crate::world::{CPU, WORKSPACE, World, gang, job, kinds, pipeline, workspace};
 
 /// Of a node of the default size: the price for so many milliseconds.
-fn price(ms: u64) -> u64 {
+pub fn price(ms: u64) -> u64 {
     293_000 * ms / 3_600_000
 }
 
 /// Patience with a stop, lease, removal.
-const BOUND: u64 = 15_000 + 120_000 + 30_000;
+pub const BOUND: u64 = 15_000 + 120_000 + 30_000;
 /// With the shortest time that a new node is given.
-const LEAST: u64 = BOUND + 60_000;
+pub const LEAST: u64 = BOUND + 60_000;
 
 /// What must be left to start a node: its price for that time, and a micro-unit for rounding.
-fn least() -> u64 {
+pub fn least() -> u64 {
     price(LEAST) + 1
 }
 
-fn put(name: &str, scope: BudgetScope, amount: u64, every: Every) -> Command {
+pub fn put(name: &str, scope: BudgetScope, amount: u64, every: Every) -> Command {
     Command::PutBudget(PutBudget {
         name: name.into(),
         scope: Some(scope),
@@ -40,7 +40,7 @@ fn put(name: &str, scope: BudgetScope, amount: u64, every: Every) -> Command {
     })
 }
 
-fn on_cluster(amount: u64) -> Command {
+pub fn on_cluster(amount: u64) -> Command {
     put("cap", BudgetScope::Cluster(CPU), amount, Every::Total)
 }
 
@@ -52,7 +52,7 @@ fn requested(events: &[Event]) -> Vec<Option<Lease>> {
     events.iter().filter_map(lease).collect()
 }
 
-fn figures(world: &World, name: &str) -> (u64, u64, u64) {
+pub fn figures(world: &World, name: &str) -> (u64, u64, u64) {
     let figures = world.state.budget(name).expect("it is there").figures(world.now);
     (figures.spent.0, figures.reserved.0, figures.excess.0)
 }
@@ -88,7 +88,7 @@ fn a_node_is_asked_for_when_there_is_money_for_it_and_the_job_says_what_it_waits
 }
 
 /// Lets time pass from timer to timer until the predicate is met by an event.
-fn run_until(world: &mut World, mut met: impl FnMut(&Event) -> bool) -> Vec<Event> {
+pub fn run_until(world: &mut World, mut met: impl FnMut(&Event) -> bool) -> Vec<Event> {
     for _ in 0..500 {
         let wake = world.wake_at.expect("something is due");
         let events = world.wait(wake.since(world.now));
@@ -342,7 +342,7 @@ fn what_is_gone_has_no_budgets() {
     world.tell(Command::PutWorkspace(workspace("ws")));
 }
 
-fn unsaid(name: &str, problems: Vec<Problem>) -> PutBudget {
+pub fn unsaid(name: &str, problems: Vec<Problem>) -> PutBudget {
     PutBudget {
         name: name.into(),
         scope: None,

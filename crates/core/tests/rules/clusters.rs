@@ -6,11 +6,13 @@ use neap_core::command::{PutCluster, PutWorkspace};
 use neap_core::decide::{DEFAULT_IDLE_MS, DEFAULT_MAX, DEFAULT_MIN};
 use neap_core::event::{ClusterCreated, ClusterDeleteRequested, ClusterUpdated};
 use neap_core::limits::{CLUSTER_NODES_MAX, IDLE_TIME_S_MAX};
+use neap_core::own::{Own, OwnSize};
 use neap_core::retired::retired;
 use neap_core::{ClusterId, Code, Command, MicroUsd, Problem, WorkspaceId};
 
 use crate::world::{
-    CPU, DOCUMENT, NOMINAL, OTHER_DOCUMENT, WORKSPACE, World, cluster, put_group, put_workspace, workspace,
+    CPU, DOCUMENT, NOMINAL, OTHER_DOCUMENT, WORKSPACE, World, cluster, put_group, put_workspace, settings,
+    workspace,
 };
 
 fn put(change: impl FnOnce(&mut PutCluster)) -> Command {
@@ -251,4 +253,64 @@ fn a_cluster_is_deleted_once_and_not_changed_meanwhile() {
     assert!(world.cpu().is_deleting(), "its node is not gone yet");
     assert_eq!(world.ask(delete(CPU)), Ok(vec![]));
     assert_eq!(world.refused(put(|_| {})), [Code::ResourceBeingDeleted]);
+}
+
+#[test]
+fn a_size_that_was_retired_is_refused_with_what_to_use_instead() {
+    let world = World::new();
+    let size = catalogue::sizes().find(|size| retired(size.name).is_some()).expect("the catalogue has some");
+    let refusal = world.ask(put(|put| put.size = Some(size.name.into()))).expect_err("it is refused");
+    let problem = &refusal.problems[0];
+    assert_eq!((problem.code, problem.target.as_deref()), (Code::InvalidVmSize, Some("vmSize")));
+    assert_eq!(problem.message, retired(size.name).expect("it is").sentence(size.name));
+}
+
+/// A size of the installation's own, in the east alone and without a low-priority tier.
+fn own(name: &str, price: u64) -> OwnSize {
+    OwnSize {
+        name: name.into(),
+        family: "own".into(),
+        capacity: NOMINAL,
+        price: MicroUsd(price),
+        low_priority_price: None,
+        locations: vec!["eastus".into()],
+    }
+}
+
+#[test]
+fn a_size_of_ones_own_may_have_a_retired_name_and_is_where_it_is_said_to_be() {
+    let retired = catalogue::sizes().find(|size| retired(size.name).is_some()).expect("there are some").name;
+    let sizes = vec![own(retired, 5), own("Own_1", 0)];
+    let own = Own { sizes, ..Own::default() };
+    let world = World::with(settings(|s| s.own = own.into()));
+    let of = |size: &str, location: &str| {
+        put(|put| (put.size, put.location) = (Some(size.into()), Some(location.into())))
+    };
+    let price = |size: &str| match &world.ask(of(size, "eastus")).expect("it is offered there")[0] {
+        neap_core::Event::ClusterCreated(created) => created.shape.price,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((price(retired), price("own_1")), (MicroUsd(5), MicroUsd(0)));
+    let elsewhere = world.ask(of("Own_1", "westus")).unwrap_err();
+    assert_eq!(elsewhere.problems.len(), 1);
+    assert_eq!(
+        elsewhere.problems[0].message,
+        "The VM size 'Own_1' is not offered in westus; it is in eastus."
+    );
+    assert_eq!(elsewhere.problems[0].target.as_deref(), Some("vmSize"));
+}
+
+#[test]
+fn a_retired_size_is_refused_once_whether_the_catalogue_has_it_or_not() {
+    let world = World::new();
+    let name = |known: bool| {
+        let mut names = ["Standard_NC6", "Standard_NC999", "Standard_NV6", "Standard_NC6_Promo"].into_iter();
+        names.find(|name| retired(name).is_some() && catalogue::size(name).is_some() == known)
+    };
+    for name in [name(true), name(false)].into_iter().flatten() {
+        let refusal = world.ask(put(|put| put.size = Some(name.into()))).expect_err("it is refused");
+        let said: Vec<_> = refusal.problems.iter().map(|problem| problem.message.clone()).collect();
+        assert_eq!(said, [retired(name).expect("it is").sentence(name)]);
+    }
+    assert!(name(true).is_some() && name(false).is_some());
 }

@@ -2,9 +2,9 @@
 
 use neap_core::job::{Cause, Exit, JobState, StopReason};
 use neap_core::node::NodeState;
-use neap_core::{Command, Event, NodeId};
+use neap_core::{ClusterId, Code, Command, Event, JobId, NodeId};
 
-use crate::world::{CPU, QUARTER, World, gang, job, kinds, share};
+use crate::world::{CPU, QUARTER, World, cluster, gang, job, kinds, share};
 
 fn evict(node: Option<u64>) -> Command {
     Command::Evict { cluster: CPU, node: node.map(NodeId), grace_ms: 1_000, reason: "taken back".into() }
@@ -136,7 +136,7 @@ fn a_drained_node_goes_when_its_attempts_have_ended() {
 }
 
 /// Two nodes, with a job of three quarters on each, and one of a quarter beside the first.
-fn shared() -> (World, [neap_core::JobId; 3]) {
+fn shared() -> World {
     let mut world = World::with_cluster(2, 2);
     world.ready(1);
     world.ready(2);
@@ -148,7 +148,7 @@ fn shared() -> (World, [neap_core::JobId; 3]) {
         world.wait(10);
         world.start(id);
     }
-    (world, ids)
+    world
 }
 
 fn preempted(world: &World) -> Vec<u64> {
@@ -158,14 +158,80 @@ fn preempted(world: &World) -> Vec<u64> {
 
 #[test]
 fn the_node_with_the_most_to_lose_is_taken_where_none_is_named() {
-    let (mut world, _) = shared();
+    let mut world = shared();
     world.tell(evict(None));
     assert_eq!(preempted(&world), [1], "the job that runs longest is there, whatever began beside it");
 
-    let (mut world, [a, _, c]) = shared();
-    world.end(a, Exit::Success);
-    world.end(c, Exit::Success);
+    let mut world = World::with_cluster(2, 2);
+    world.ready(1);
+    world.ready(2);
+    let [first, second] = ["first", "second"].map(|name| world.submit(name));
+    world.start(first);
+    world.end(first, Exit::Success);
     world.wait(10);
+    world.start(second);
     world.tell(evict(None));
-    assert_eq!(preempted(&world), [2], "not one that is idle");
+    assert_eq!(preempted(&world), [2], "not one that is idle, though it has been so for longer");
+}
+
+#[test]
+fn what_was_told_to_end_already_is_not_told_again() {
+    let mut world = shared();
+    world.tell(crate::world::cancel(JobId(1)));
+    let told: Vec<u64> = world
+        .ask(evict(Some(1)))
+        .unwrap()
+        .iter()
+        .filter_map(|event| match event {
+            Event::AttemptStopRequested(stop) => Some(stop.id.0),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told, [3], "its other job");
+}
+
+#[test]
+fn only_a_node_that_is_there_or_comes_is_taken_back_where_none_is_named() {
+    let mut world = World::with_cluster(2, 2);
+    world.ready(1);
+    world.wait(10);
+    world.ready(2);
+    world.tell(evict(Some(1)));
+    assert!(!world.node(1).is_live());
+    world.tell(Command::PutCluster(neap_core::command::PutCluster { max: Some(0), ..cluster("gpu") }));
+    let of_gpu =
+        |node| Command::Evict { cluster: ClusterId(2), node, grace_ms: 0, reason: "taken back".into() };
+    assert_eq!(world.refused(of_gpu(None)), [Code::ResourceNotFound], "it has none");
+    assert_eq!(world.refused(of_gpu(Some(NodeId(2)))), [Code::ResourceNotFound], "it is another's");
+    world.tell(evict(None));
+    assert!(!world.node(2).is_live(), "the older one is on its way out already");
+    world.scale(0, 0);
+    assert_eq!(world.refused(evict(None)), [Code::ResourceNotFound]);
+}
+
+#[test]
+fn a_cordon_is_put_changed_and_taken_away_once() {
+    let mut world = World::with_cluster(2, 2);
+    world.ready(1);
+    world.ready(2);
+    let uncordon = |node| Command::Uncordon { node: NodeId(node) };
+    assert_eq!(world.ask(uncordon(1)), Ok(vec![]), "there is none");
+    // Busy, so that it stays when it is to leave.
+    world.submit("long");
+    for leave in [false, true, false] {
+        assert_eq!(kinds(&world.ask(cordon(1, leave)).unwrap()), ["node.cordoned"], "{leave}");
+        world.tell(cordon(1, leave));
+        assert_eq!(world.ask(cordon(1, leave)), Ok(vec![]), "the same again is no news");
+        let kept = world.node(1).cordon.as_ref().expect("it is there");
+        assert_eq!((kept.leave, &*kept.reason), (leave, "looked at"));
+    }
+    assert_eq!(kinds(&world.tell(uncordon(1)))[..1], ["node.uncordoned"]);
+    assert_eq!(world.refused(uncordon(9)), [Code::ResourceNotFound]);
+    assert_eq!(world.refused(cordon(9, true)), [Code::ResourceNotFound]);
+
+    let events = world.tell(cordon(2, true));
+    assert!(kinds(&events).contains(&"node.leaving"), "it has nothing to end: {events:?}");
+    assert_eq!(&*world.node(2).reason, "looked at", "and says who wanted it");
+    assert_eq!(world.ask(cordon(2, false)), Ok(vec![]), "it is on its way out");
+    assert_eq!(world.refused(uncordon(2)), [Code::ResourceBeingDeleted]);
 }

@@ -224,3 +224,15 @@ fn lost_and_preempted_attempts_count_apart() {
     job.attempts_preempted = 100_000;
     assert!(again(&job, Cause::Preempted, "taken".into()).is_err(), "no fault of its own");
 }
+
+#[test]
+fn how_often_it_was_tried_is_said_where_it_was_tried_again() {
+    let exit = Exit::Code { code: 75 };
+    for (max, said) in [(0, None), (1, Some("It was tried 2 times.")), (2, Some("It was tried 3 times."))] {
+        let retry = Retry { exit_codes: vec![75], max, ..Retry::default() };
+        let job = Job { attempts_failed: max, ..asking(retry) };
+        let message = failure(&job, &exit).message;
+        assert_eq!(message.contains("It was tried"), said.is_some(), "{message}");
+        assert!(said.is_none_or(|said| message.ends_with(said)), "{message}");
+    }
+}

@@ -395,6 +395,30 @@ fn a_reused_step_is_complete_at_once_and_whoever_waits_for_it_starts() {
 }
 
 #[test]
+fn a_step_is_remembered_by_its_work_unless_an_earlier_one_did_it() {
+    let mut world = roomy();
+    let named = |reused: bool| match step() {
+        NewMemberKind::Job { cluster, priority, need, nodes, timeout_ms, retry, .. } => {
+            let work = Some("the same work".into());
+            NewMemberKind::Job { cluster, priority, need, nodes, timeout_ms, retry, work, reused }
+        }
+        family => family,
+    };
+    let mut pipeline = pipeline("p", true, &[]);
+    pipeline.members.push(member("done_anew", 0, &[], named(false)));
+    pipeline.members.push(member("taken_again", 0, &[], named(true)));
+    let events = world.tell(Command::SubmitFamily(pipeline));
+    let works: Vec<Option<&str>> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::JobSubmitted(e) => Some(e.work.as_deref()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(works, [Some("the same work"), None]);
+}
+
+#[test]
 fn a_family_of_reused_steps_is_complete_in_its_turn() {
     let mut world = roomy();
     let mut pipeline = pipeline("p", true, &[("a", &[])]);

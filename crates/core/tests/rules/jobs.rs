@@ -9,6 +9,7 @@ use neap_core::event::{
 };
 use neap_core::job::{Class, Exit, Need, Outcome, Status, StopReason};
 use neap_core::limits::QUEUE_LENGTH_MAX;
+use neap_core::quota::{Holder, Pool, QuotaKey};
 use neap_core::retired::retired;
 use neap_core::{Capacity, Code, Command, Event, JobId, Problem, WorkspaceId};
 
@@ -224,4 +225,55 @@ fn a_job_is_deleted_after_its_end() {
     let used = world.state.clone();
     world.tell(delete());
     assert_eq!(world.state.job_names, used.job_names, "its name stays used");
+}
+
+#[test]
+fn a_job_on_several_nodes_is_taken_if_it_can_ever_have_them() {
+    let pair = || submit(|job| job.nodes = 2);
+    let mut world = World::with_cluster(0, 2);
+    assert!(world.ask(pair()).is_ok());
+    assert_eq!(world.refused(submit(|job| job.nodes = 0)), [Code::BadArgument]);
+    let shared = submit(|job| (job.nodes, job.need) = (2, Need::Share(QUARTER)));
+    assert_eq!(world.refused(shared), [Code::BadArgument]);
+    world.scale(0, 1);
+    assert_eq!(world.refused(pair()), [Code::ResourceTooLarge], "its cluster has one at most");
+    world.scale(0, 0);
+    assert!(world.ask(submit(|_| {})).is_ok(), "one on one node waits for better times");
+
+    for (nodes_max, cores, expect) in [
+        (1, None, Some(Code::ResourceTooLarge)),
+        (64, Some(4), Some(Code::JobNodeCountExceedsCoreQuota)),
+        (1, Some(4), Some(Code::JobNodeCountExceedsCoreQuota)),
+        (2, Some(8), None),
+        (0, Some(0), Some(Code::JobNodeCountExceedsCoreQuota)),
+    ] {
+        let mut world = World::with(settings(|s| s.provider.nodes_max = nodes_max));
+        world.scale(0, 2);
+        let holder = Holder::Subscription("s".into());
+        let key = QuotaKey { holder, location: "westus".into(), pool: Pool::Dedicated };
+        world.tell(Command::SetQuota { key, limit: cores, by: "owner".into() });
+        let refused = world.ask(pair()).err().map(|refusal| refusal.code());
+        assert_eq!(refused, expect, "{nodes_max} nodes, {cores:?} cores");
+        assert!(world.ask(submit(|_| {})).is_ok(), "{nodes_max} nodes, {cores:?} cores");
+    }
+}
+
+#[test]
+fn a_machine_has_as_many_nodes_as_its_scarcest_part_is_enough_for() {
+    for (cpus_milli, memory_mb, most) in [
+        (8_000, 1_000_000, 2),
+        (7_999, 1_000_000, 1),
+        (1_000_000, 2 * NOMINAL.memory_mb, 2),
+        (1_000_000, 2 * NOMINAL.memory_mb - 1, 1),
+    ] {
+        let mut world = World::with(settings(|s| {
+            s.provider.machine = Some(Capacity { cpus_milli, memory_mb, gpus: 0 });
+            s.provider.strict = true;
+        }));
+        world.scale(0, 9);
+        for nodes in 2..=3 {
+            let taken = world.ask(submit(|job| job.nodes = nodes)).is_ok();
+            assert_eq!(taken, nodes <= most, "{nodes} of {cpus_milli} and {memory_mb}");
+        }
+    }
 }

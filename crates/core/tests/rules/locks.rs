@@ -5,7 +5,7 @@ use neap_core::command::{PutCluster, PutLock};
 use neap_core::limits::LOCKS_MAX;
 use neap_core::lock::{LockLevel, LockScope};
 use neap_core::state::GroupKey;
-use neap_core::{ClusterId, Code, Command};
+use neap_core::{ClusterId, Code, Command, WorkspaceId};
 
 use crate::scaling::requested;
 use crate::world::{CPU, WORKSPACE, World, cluster, job, put_workspace};
@@ -139,4 +139,47 @@ fn there_are_so_many_locks_and_no_more() {
     world.batch((1..LOCKS_MAX).map(lock));
     world.tell(lock(LOCKS_MAX));
     assert_eq!(world.refused(lock(LOCKS_MAX + 1)), [Code::LimitReached]);
+}
+
+#[test]
+fn a_group_that_is_locked_is_not_put_again_and_takes_no_workspace() {
+    let put = || crate::world::put_group("g", "westus");
+    let mut world = World::new();
+    world.tell(lock(group("g"), LockLevel::CanNotDelete));
+    assert!(world.ask(put()).is_ok() && world.ask(put_workspace("new")).is_ok());
+    world.tell(lock(group("g"), LockLevel::ReadOnly));
+    for command in [put(), put_workspace("new")] {
+        assert_eq!(world.refused(command), [Code::ScopeLocked]);
+    }
+    assert!(world.ask(crate::world::put_group("other", "westus")).is_ok(), "none of its business");
+}
+
+#[test]
+fn a_workspace_that_goes_is_not_locked_and_what_is_gone_has_no_locks() {
+    let mut world = World::with_cluster(1, 1);
+    let on_workspace = || lock(LockScope::Workspace(WORKSPACE), LockLevel::CanNotDelete);
+    let nowhere = lock(LockScope::Workspace(WorkspaceId(9)), LockLevel::CanNotDelete);
+    assert_eq!(world.refused(nowhere), [Code::ResourceNotFound]);
+    assert_eq!(world.refused(lock(group("other"), LockLevel::ReadOnly)), [Code::ResourceNotFound]);
+    world.tell(crate::world::put_group("other", "westus"));
+    world.tell(lock(group("other"), LockLevel::ReadOnly));
+    world.tell(Command::DeleteWorkspace { workspace: WORKSPACE });
+    assert!(world.state.workspaces[&WORKSPACE].deleting, "its node is there");
+    assert_eq!(world.refused(on_workspace()), [Code::ResourceNotFound]);
+    assert!(world.cpu().is_deleting());
+    assert_eq!(world.refused(lock(LockScope::Cluster(CPU), LockLevel::ReadOnly)), [Code::ResourceNotFound]);
+    assert_eq!(world.state.locks.len(), 1, "the lock on another group stays");
+}
+
+#[test]
+fn a_lock_says_who_put_it_when_and_what_for() {
+    let mut world = World::new();
+    world.wait(7);
+    let (scope, level) = (group("g"), LockLevel::CanNotDelete);
+    let (name, notes, by) = ("Keep".into(), "for the audit".into(), "ada".into());
+    world.tell(Command::PutLock(PutLock { scope, name, level, notes, by }));
+    let lock = &world.state.locks[&(group("g"), "keep".into())];
+    assert_eq!((&*lock.name, &*lock.notes, &*lock.by, lock.at), ("Keep", "for the audit", "ada", world.now));
+    let bad = PutLock { scope: group("g"), name: "?".into(), level, notes: "".into(), by: "ada".into() };
+    assert_eq!(world.refused(Command::PutLock(bad)), [Code::InvalidResourceName]);
 }

@@ -1,6 +1,8 @@
 //! The rules of the core in words, each with the smallest world that shows it: what may happen (`decide`), what has
 //! happened (`apply`), what should happen next (`plan`). What holds in every world is in `properties`.
 
+mod allowances;
+mod backfill;
 mod budgets;
 mod clusters;
 mod costs;
@@ -9,9 +11,11 @@ mod eviction;
 mod exits;
 mod families;
 mod forecast;
+mod funds;
 mod jobs;
 mod locations;
 mod locks;
+mod nested;
 mod places;
 mod placing;
 mod queue;

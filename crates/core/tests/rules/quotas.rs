@@ -144,6 +144,11 @@ fn more_is_asked_for_and_granted_on_record() {
     };
     assert_eq!(world.refused(request(8)), [Code::BadArgument], "there is no limit");
     world.tell(limit(subscription(family()), 4));
+    for no_more in [0, 3, 4] {
+        assert_eq!(world.refused(request(no_more)), [Code::BadArgument], "{no_more} of 4");
+        assert!(why_refused(&world, request(no_more)).contains("is 4 already"));
+    }
+    assert!(world.ask(request(5)).is_ok());
     world.tell(request(8));
     world.tell(request(16));
     let answer = |request, approved| Command::AnswerQuota {
@@ -231,4 +236,16 @@ fn an_unknown_place_and_an_unknown_workspace_have_no_limits() {
     let nobody =
         QuotaKey { holder: Holder::Workspace(neap_core::WorkspaceId(9)), ..subscription(Pool::Dedicated) };
     assert_eq!(world.refused(limit(nobody, 1)), [Code::ParentResourceNotFound]);
+}
+
+#[test]
+fn a_limit_that_is_as_it_was_is_no_news() {
+    let mut world = World::new();
+    let none = || Command::SetQuota { key: subscription(family()), limit: None, by: "owner".into() };
+    assert_eq!(world.ask(none()), Ok(vec![]), "there is none");
+    world.tell(limit(subscription(family()), 4));
+    assert_eq!(world.ask(limit(subscription(family()), 4)), Ok(vec![]));
+    assert_eq!(world.tell(limit(subscription(family()), 5)).len(), 1);
+    assert_eq!(world.tell(none()).len(), 1);
+    assert!(world.state.quotas.is_empty());
 }

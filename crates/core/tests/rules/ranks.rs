@@ -514,3 +514,51 @@ fn an_old_attempts_rank_changes_nothing() {
     let JobState::Active(attempt) = &world.job(id).state else { panic!("it is placed") };
     assert!(attempt.ranks.iter().all(|rank| rank.phase == Phase::Assigned && !rank.over));
 }
+
+#[test]
+fn the_first_report_of_a_rank_counts() {
+    let (mut world, id) = placed();
+    let started = AttemptNews::Started { facts: Default::default() };
+    assert_eq!(kinds(&world.report(report(2, id, 1, 1, started))), ["rank.reported"]);
+}
+
+#[test]
+fn a_node_that_is_lost_while_the_ranks_are_stopped_is_a_loss() {
+    let (mut world, id) = running();
+    world.rank_ends(id, 1, Exit::Code { code: 7 });
+    assert!(requeued(&world.gone(3)).is_empty());
+    let events = world.rank_ends(id, 0, Exit::Stopped);
+    let back: Vec<_> = requeued(&events).iter().map(|back| (back.cause, back.reason.to_string())).collect();
+    assert_eq!(back, [(Cause::NodeLost, "rank 2 (node n-3): it went".into())]);
+}
+
+#[test]
+fn a_rank_is_named_unless_it_did_what_was_asked_or_names_its_own_process() {
+    let (mut world, id) = running();
+    world.tell(cancel(id));
+    for rank in 0..2 {
+        world.rank_ends(id, rank, Exit::Stopped);
+    }
+    assert_eq!(message(&world.rank_ends(id, 2, Exit::Stopped), id), "not wanted");
+
+    let (mut world, id) = running();
+    world.rank_ends(id, 0, Exit::Success);
+    world.rank_ends(id, 1, Exit::Success);
+    let process = Exit::Process { rank: 5, exit: Box::new(Exit::Code { code: 7 }) };
+    assert_eq!(
+        message(&world.rank_ends(id, 2, process), id),
+        "Rank 5: The command ended with exit code 7. Its log is user_logs/std_log_process_5.txt."
+    );
+}
+
+#[test]
+fn the_end_of_all_ranks_says_which_attempt_it_was_and_how_it_ended() {
+    let (mut world, id) = running();
+    world.rank_ends(id, 0, Exit::Success);
+    world.rank_ends(id, 1, Exit::Success);
+    let events = world.rank_ends(id, 2, Exit::Success);
+    let Some(Event::JobEnded(ended)) = events.iter().find(|event| matches!(event, Event::JobEnded(_))) else {
+        panic!("{events:?}")
+    };
+    assert_eq!((ended.attempt, &ended.exit), (Some(1), &Some(Exit::Success)));
+}

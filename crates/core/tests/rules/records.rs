@@ -2,12 +2,13 @@
 
 use neap_core::apply::apply;
 use neap_core::cluster::{ClusterPhase, Cut, Scale};
-use neap_core::command::{AttemptNews, Report};
-use neap_core::event::{ClusterTarget, ClusterUpdated, ServerDraining};
+use neap_core::command::{AttemptNews, PutLock, Report};
+use neap_core::event::{ClusterDeleted, ClusterTarget, ClusterUpdated, GroupDeleted, ServerDraining};
 use neap_core::job::{Exit, JobState, Phase, Status};
+use neap_core::lock::{LockLevel, LockScope};
 use neap_core::node::NodeState;
 use neap_core::state::Timer;
-use neap_core::{Capacity, Command, Event, JobId, Millis, NodeId};
+use neap_core::{Capacity, ClusterId, Command, Event, JobId, Millis, NodeId};
 
 use crate::world::{
     CPU, DOCUMENT, NOMINAL, OTHER_DOCUMENT, QUARTER, World, cancel, cluster, gone, ready, settings, share,
@@ -310,4 +311,57 @@ fn ids_are_handed_out_in_order_and_never_twice() {
     assert_eq!(world.state.next.cluster.0, 3);
     world.report(ready(NodeId(world.state.next.node.0 - 1)));
     assert_eq!(world.state.next.node.0, world.state.nodes.keys().max().unwrap().0 + 1);
+}
+
+#[test]
+fn what_an_attempt_measured_is_taken_once() {
+    let mut world = World::with_cluster(0, 1);
+    let job = world.submit("train");
+    world.ready(1);
+    world.start(job);
+    let number = world.attempt(job).last_report + 1;
+    let measured = || Report::Attempt {
+        node: NodeId(1),
+        attempt: neap_core::AttemptId { job, number: 1 },
+        number,
+        news: AttemptNews::Measured { facts: Default::default() },
+    };
+    assert_eq!(world.report(measured()).len(), 1);
+    assert_eq!(world.attempt(job).last_report, number);
+    assert_eq!(world.report(measured()), []);
+}
+
+#[test]
+fn nothing_is_kept_of_an_owner_who_waits_for_nothing_and_used_nothing() {
+    let mut world = World::with_cluster(1, 1);
+    world.ready(1);
+    let job = world.submit("short");
+    assert!(world.cpu().lanes.is_empty(), "nobody waits");
+    assert_eq!(world.cpu().shares.len(), 1);
+    world.end(job, Exit::Success);
+    assert!(world.cpu().shares.is_empty(), "it took no time");
+    let job = world.submit("longer");
+    world.wait(1_000);
+    world.end(job, Exit::Success);
+    assert_eq!(world.cpu().shares.len(), 1, "what was used is remembered");
+}
+
+#[test]
+fn what_is_gone_has_no_locks_and_others_keep_theirs() {
+    let mut world = World::with_cluster(0, 1);
+    world.tell(Command::PutCluster(cluster("gpu")));
+    let key = neap_core::state::GroupKey::new("s", "g");
+    for scope in [LockScope::Cluster(CPU), LockScope::Cluster(ClusterId(2)), LockScope::Group(key)] {
+        let (name, level) = ("keep".into(), LockLevel::CanNotDelete);
+        world.tell(Command::PutLock(PutLock { scope, name, level, notes: "".into(), by: "me".into() }));
+    }
+    let left = |world: &World| -> Vec<LockScope> {
+        world.state.locks.keys().map(|(scope, _)| scope.clone()).collect()
+    };
+    assert_eq!(left(&world).len(), 3);
+    apply(&mut world.state, world.now, &ClusterDeleted { id: CPU }.into());
+    assert!(left(&world).len() == 2 && !left(&world).contains(&LockScope::Cluster(CPU)));
+    let deleted = GroupDeleted { subscription: "s".into(), name: "G".into() };
+    apply(&mut world.state, world.now, &deleted.into());
+    assert_eq!(left(&world), [LockScope::Cluster(ClusterId(2))]);
 }

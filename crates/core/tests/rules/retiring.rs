@@ -6,6 +6,7 @@ use neap_core::event::{ClusterDeleteRequested, ClusterTarget, NodeLeaving, Works
 use neap_core::job::Exit;
 use neap_core::limits::PLAN_EVENTS_MAX;
 use neap_core::node::NodeState;
+use neap_core::plan::Dirty;
 use neap_core::{ClusterId, Command, Event, Millis, WorkspaceId};
 
 use crate::world::{CPU, WORKSPACE, World, cluster, job, kinds, put_workspace, settings};
@@ -153,4 +154,33 @@ fn while_the_server_is_being_stopped_what_has_no_work_goes() {
     world.tell(Command::Start { release: "next".into(), settings });
     assert_eq!((world.cpu().live, &world.cpu().cuts), (2, &vec![]), "the next life brings the minimum back");
     assert_ne!(world.wake_at, Some(Millis(0)));
+}
+
+#[test]
+fn workspaces_that_go_together_go_in_their_order_and_take_nobody_elses_families() {
+    let mut world = World::new();
+    world.batch(["other", "third"].map(put_workspace));
+    let mut theirs = crate::world::family("theirs", neap_core::family::FamilyKind::Driven);
+    theirs.workspace = WorkspaceId(3);
+    let family = world.submit_family(theirs);
+    let events =
+        world.batch([WORKSPACE, WorkspaceId(2)].map(|workspace| Command::DeleteWorkspace { workspace }));
+    let gone: Vec<&Event> = events.iter().filter(|e| matches!(e, Event::WorkspaceDeleted(_))).collect();
+    let expect = [WORKSPACE, WorkspaceId(2)].map(|id| Event::from(WorkspaceDeleted { id }));
+    assert_eq!(gone, expect.iter().collect::<Vec<_>>());
+    assert!(world.family(family).cancel.is_none());
+}
+
+#[test]
+fn what_is_not_there_any_more_is_not_looked_at_again() {
+    let world = World::with_cluster(0, 1);
+    let dirty = Dirty {
+        clusters: [ClusterId(9)].into(),
+        workspaces: [WorkspaceId(9)].into(),
+        families: [neap_core::JobId(9)].into(),
+        timers_seen: world.now,
+        ..Dirty::default()
+    };
+    let plan = neap_core::plan::plan(&world.state, &dirty, world.now);
+    assert_eq!((plan.events, plan.wake_at), (vec![], None));
 }

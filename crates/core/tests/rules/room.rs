@@ -1,8 +1,10 @@
 //! Who goes first where the provider has no room for all.
 
+use neap_core::budget::BudgetScope;
 use neap_core::cluster::Cut;
 use neap_core::command::{PutCluster, SubmitJob};
 use neap_core::plan::settled;
+use neap_core::quota::{Holder, Pool, QuotaKey};
 use neap_core::{ClusterId, Command, Draft, Event, JobId, NodeId, decide::decide};
 
 use crate::world::{CPU, World, cluster, gang, job, ready, settings};
@@ -122,4 +124,118 @@ fn what_a_cluster_comes_to_takes_as_many_plans_as_it_takes() {
     let settled = settled(&draft.state, CPU);
     assert_eq!(settled.clusters[&CPU].queue.len(), 0);
     assert_eq!(settled.clusters[&CPU].busy as usize, jobs);
+}
+
+// ---- who lets whom go first, to the node
+
+#[test]
+fn a_pair_that_can_no_longer_have_two_nodes_asks_for_none() {
+    let mut world = World::with_cluster(0, 2);
+    world.batch([Command::SubmitJob(gang("pair", 2)), put("cpu", 0, 1)]);
+    assert!(world.state.nodes.is_empty() && world.cpu().cuts.is_empty());
+
+    let mut world = World::with_cluster(0, 2);
+    let start = Command::Start { release: "next".into(), settings: settings(|s| s.provider.nodes_max = 1) };
+    world.batch([Command::SubmitJob(gang("pair", 2)), start]);
+    assert!(world.state.nodes.is_empty());
+    assert_eq!(world.cpu().cuts, lets(2, 1));
+}
+
+#[test]
+fn a_job_on_one_node_lets_no_gang_go_first() {
+    let mut world = crowded(4, 2);
+    world.submit_job(gang("earlier", 3));
+    world.submit_job(on_gpu(job("single")));
+    assert_eq!(world.state.clusters[&GPU].cuts, no_room(4));
+}
+
+/// `gpu` waits for a quota of four nodes, of which `other` has two, with a gang of three. `cpu` has another size, so many
+/// nodes at least, and so many busy; the provider has room for so many more.
+fn beside_a_quota(min: i64, busy: u64, free: u32) -> World {
+    let in_use = 4 + u32::try_from(min).unwrap() + u32::try_from(busy).unwrap();
+    let mut world = World::with(settings(|s| s.provider.nodes_max = in_use + free));
+    let size = Some("Standard_D4s_v3".into());
+    let (min, max) = (Some(min), Some(4));
+    world.tell(Command::PutCluster(PutCluster { size, min, max, idle_ms: Some(10_000), ..cluster("cpu") }));
+    world.batch(["gpu", "other"].map(|name| put(name, 0, 4)));
+    let holder = Holder::Subscription("s".into());
+    let pool = Pool::Family("standardDSv2Family".into());
+    let key = QuotaKey { holder, location: "westus".into(), pool };
+    world.tell(Command::SetQuota { key, limit: Some(16), by: "owner".into() });
+    for name in ["one", "two"] {
+        world.submit_job(SubmitJob { cluster: "other".into(), ..job(name) });
+    }
+    for i in 0..busy {
+        world.submit(&format!("busy{i}"));
+    }
+    let coming: Vec<NodeId> = world.state.nodes.keys().copied().collect();
+    for node in coming {
+        world.report(ready(node));
+    }
+    world.submit_job(on_gpu(gang("earlier", 3)));
+    assert!(matches!(world.state.clusters[&GPU_BEHIND].cuts[..], [Cut::Quota { .. }]));
+    assert_eq!(world.state.nodes.len(), in_use as usize);
+    world
+}
+
+/// Where `cpu` was declared first.
+const GPU_BEHIND: ClusterId = ClusterId(2);
+
+#[test]
+fn a_gang_for_which_there_is_just_room_lets_nobody_go_first() {
+    for (what, min, busy, free, nodes, live) in [
+        ("as many as are free", 0, 0, 2, 2, 2),
+        ("no more than its maximum lets it ask for", 0, 2, 2, 3, 4),
+        ("those it has are none that it lacks", 1, 0, 1, 2, 2),
+    ] {
+        let mut world = beside_a_quota(min, busy, free);
+        world.submit_job(gang("later", nodes));
+        assert_eq!(world.cpu().live, live, "{what}: {:?}", world.cpu().cuts);
+    }
+    let mut world = beside_a_quota(0, 0, 1);
+    world.submit_job(gang("later", 2));
+    assert_eq!((world.cpu().live, &world.cpu().cuts), (0, &lets(2, 5)), "one is not enough for two");
+}
+
+#[test]
+fn a_gang_whose_nodes_do_not_start_lets_others_go_first_when_it_may_ask_again() {
+    let mut world = crowded(5, 2);
+    let fails = world.submit_job(on_gpu(job("fails")));
+    world.report_failed(3);
+    world.tell(crate::world::cancel(fails));
+    world.submit_job(gang("earlier", 3));
+    assert_eq!(world.cpu().live, 2);
+    world.submit_job(on_gpu(gang("later", 3)));
+    let retry_at = world.now.plus(1_000);
+    let backoff = vec![Cut::BootBackoff { failures: 1, retry_at }];
+    let cuts = |world: &World| world.state.clusters[&GPU].cuts.clone();
+    assert_eq!(cuts(&world), backoff, "that is what it waits for");
+    world.wait(999);
+    assert_eq!(cuts(&world), backoff);
+    world.wait(1);
+    assert_eq!(cuts(&world), lets(3, 5));
+    world.wait(1);
+    world.tell(put("gpu", 0, 3));
+    assert_eq!(cuts(&world), lets(3, 5), "and later too");
+}
+
+#[test]
+fn a_gang_that_waits_for_money_holds_nobody_back_and_one_that_has_it_does() {
+    let on_cpu = |amount| {
+        crate::budgets::put("cap", BudgetScope::Cluster(CPU), amount, neap_core::budget::Every::Total)
+    };
+    for (amount, cpu, gpu) in [(3 * crate::budgets::least() - 1, 0, 2), (3 * crate::budgets::least(), 2, 0)] {
+        let mut world = crowded(4, 2);
+        world.tell(on_cpu(amount));
+        world.submit_job(gang("earlier", 3));
+        world.submit_job(on_gpu(gang("later", 3)));
+        assert_eq!((world.cpu().live, world.state.clusters[&GPU].live), (cpu, gpu), "{amount}");
+    }
+    // Nor one whose owner has none.
+    let mut world = crowded(4, 2);
+    let poor = BudgetScope::User("poor".into());
+    world.tell(crate::budgets::put("poor", poor, 1, neap_core::budget::Every::Total));
+    world.submit_job(SubmitJob { owner: "poor".into(), ..gang("earlier", 3) });
+    world.submit_job(on_gpu(gang("later", 3)));
+    assert_eq!((world.cpu().live, world.state.clusters[&GPU].live), (0, 2));
 }

@@ -1,10 +1,11 @@
 //! A schedule comes due when its time has come, once for each time, and stays due until its job is on record.
 
 use neap_core::command::{PutSchedule, RecordFiring};
+use neap_core::limits::SCHEDULES_PER_WORKSPACE_MAX;
 use neap_core::schedule::Schedule;
-use neap_core::{Code, Command, Event, Millis, ScheduleId};
+use neap_core::{Code, Command, Event, Millis, Problem, ScheduleId, WorkspaceId};
 
-use crate::world::{DOCUMENT, OTHER_DOCUMENT, WORKSPACE, World, kinds};
+use crate::world::{DOCUMENT, OTHER_DOCUMENT, WORKSPACE, World, kinds, put_workspace};
 
 const NIGHTLY: ScheduleId = ScheduleId(1);
 
@@ -152,4 +153,72 @@ fn a_name_has_rules_and_case_does_not_count() {
     }));
     assert_eq!(world.state.schedules.len(), 1);
     assert_eq!((&*nightly(&world).name, &*nightly(&world).owner), ("nightly", "owner"));
+}
+
+#[test]
+fn a_workspace_has_so_many_schedules_and_no_more() {
+    let mut world = World::new();
+    let named = |number: usize| PutSchedule { name: format!("s{number}").into(), ..put(None) };
+    let most = SCHEDULES_PER_WORKSPACE_MAX;
+    world.batch((1..most).map(|number| Command::PutSchedule(named(number))));
+    world.tell(Command::PutSchedule(named(most)));
+    let one_more = || Command::PutSchedule(named(most + 1));
+    assert_eq!(world.refused(one_more()), [Code::LimitReached]);
+    let why = world.ask(one_more()).unwrap_err().to_string();
+    assert!(why.contains(&format!("has {most} schedules")), "{why}");
+
+    let events = world.tell(Command::PutSchedule(named(1)));
+    assert_eq!(kinds(&events), ["schedule.put"], "what is there may be changed all the same");
+    world.tell(put_workspace("other"));
+    world.tell(Command::PutSchedule(PutSchedule { workspace: WorkspaceId(2), ..named(1) }));
+    assert_eq!(world.refused(one_more()), [Code::LimitReached], "each workspace counts its own");
+    world.tell(Command::DeleteSchedule { schedule: NIGHTLY });
+    world.tell(one_more());
+}
+
+#[test]
+fn what_is_due_does_not_come_due_again_when_it_is_put_again() {
+    let mut world = World::new();
+    let past = Millis(world.now.0 - 1);
+    world.tell(Command::PutSchedule(put(Some(past))));
+    assert_eq!(kinds(&world.tell(Command::PutSchedule(put(Some(world.now))))), ["schedule.put"]);
+    assert_eq!((nightly(&world).due, nightly(&world).next), (Some(past), Some(world.now)));
+    // A wish does not make a time that has passed come due either.
+    let wish = RecordFiring { forced: true, ..firing(world.now, Some(past)) };
+    assert_eq!(kinds(&world.tell(Command::RecordFiring(wish))), ["schedule.triggered"]);
+    assert_eq!((nightly(&world).due, nightly(&world).next), (Some(past), Some(world.now)));
+}
+
+#[test]
+fn another_time_than_the_one_that_is_due_is_not_recorded() {
+    let mut world = World::new();
+    let (first, second) = (world.now.plus(1_000), world.now.plus(9_000));
+    world.tell(Command::PutSchedule(put(Some(first))));
+    world.wait(1_000);
+    world.tell(Command::RecordFiring(firing(Millis(1), Some(second))));
+    assert_eq!((nightly(&world).due, nightly(&world).next), (Some(first), None));
+    world.tell(Command::RecordFiring(firing(first, None)));
+    assert_eq!((nightly(&world).due, nightly(&world).next, world.wake_at), (None, None, None));
+}
+
+#[test]
+fn problems_are_told_and_a_server_that_stops_takes_no_schedule() {
+    let mut world = World::new();
+    let problems = vec![Problem::new(Code::NotSupported, "not that")];
+    let wrong = PutSchedule { name: "a b".into(), problems, ..put(None) };
+    assert_eq!(world.refused(Command::PutSchedule(wrong)), [Code::NotSupported, Code::InvalidResourceName]);
+    world.tell(Command::Drain { deadline: world.now.plus(1_000) });
+    assert_eq!(world.refused(Command::PutSchedule(put(None))), [Code::ServerIsStopping]);
+}
+
+#[test]
+fn a_schedule_says_since_when_it_is_and_when_it_was_changed() {
+    let mut world = World::new();
+    let created = world.now;
+    world.tell(Command::PutSchedule(put(None)));
+    world.wait(7);
+    world.tell(Command::PutSchedule(PutSchedule { document: OTHER_DOCUMENT, ..put(None) }));
+    let schedule = nightly(&world);
+    assert_eq!((schedule.created, schedule.modified), (created, created.plus(7)));
+    assert_eq!(schedule.document, OTHER_DOCUMENT);
 }

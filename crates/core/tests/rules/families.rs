@@ -397,12 +397,12 @@ fn a_reused_step_is_complete_at_once_and_whoever_waits_for_it_starts() {
 #[test]
 fn a_step_is_remembered_by_its_work_unless_an_earlier_one_did_it() {
     let mut world = roomy();
-    let named = |reused: bool| match step() {
-        NewMemberKind::Job { cluster, priority, need, nodes, timeout_ms, retry, .. } => {
-            let work = Some("the same work".into());
-            NewMemberKind::Job { cluster, priority, need, nodes, timeout_ms, retry, work, reused }
+    let named = |is_reused: bool| {
+        let mut named = step();
+        if let NewMemberKind::Job { work, reused, .. } = &mut named {
+            (*work, *reused) = (Some("the same work".into()), is_reused);
         }
-        family => family,
+        named
     };
     let mut pipeline = pipeline("p", true, &[]);
     pipeline.members.push(member("done_anew", 0, &[], named(false)));

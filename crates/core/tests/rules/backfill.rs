@@ -305,3 +305,64 @@ fn what_may_not_go_beside_the_first_goes_where_there_is_room() {
     let beside = world.submit_job(share("beside", QUARTER));
     assert_eq!(world.attempt(beside).node, NodeId(3), "the second has no room for it");
 }
+
+// ---- in one pass, and what is not on its way
+
+#[test]
+fn those_who_come_at_the_same_moment_alternate_also_within_one_pass() {
+    let mut world = with_nodes(3);
+    running(&mut world, of("cem", job("first")));
+    let jobs = [("ann", "a1"), ("ann", "a2"), ("bob", "b1"), ("bob", "b2")];
+    world.batch(jobs.map(|(owner, name)| Command::SubmitJob(of(owner, job(name)))));
+    assert_eq!([2, 3, 4, 5].map(|id| runs(&world, JobId(id))), [true, false, true, false]);
+}
+
+#[test]
+fn nothing_is_asked_for_behind_a_job_that_its_owner_may_not_have_yet() {
+    let mut world = World::with_cluster(0, 4);
+    world.tell(allow(None, Some(4)));
+    world.submit_job(share("small", QUARTER));
+    world.ready(1);
+    world.submit("whole");
+    world.submit_job(share("fits", three_quarters()));
+    assert_eq!(world.cpu().live, 1);
+}
+
+#[test]
+fn one_with_a_time_does_not_take_what_the_first_has_as_soon_as_the_rest_comes() {
+    let mut world = World::with_cluster(0, 3);
+    world.submit_job(gang("trio", 3));
+    world.ready(1);
+    let short = world.submit_job(timed(60_000, job("short")));
+    assert!(!runs(&world, short));
+}
+
+#[test]
+fn one_with_a_time_goes_before_a_first_that_nobody_can_say_the_start_of() {
+    let mut world = with_nodes(2);
+    running(&mut world, job("endless"));
+    world.submit_job(gang("pair", 2));
+    let short = world.submit_job(timed(60_000, job("short")));
+    assert!(runs(&world, short));
+    assert_eq!(world.attempt(short).until, None);
+}
+
+#[test]
+fn a_node_that_comes_and_is_kept_free_is_not_on_its_way() {
+    let mut world = World::with_cluster(3, 3);
+    world.ready(1);
+    world.tell(cordon(3));
+    world.submit_job(gang("pair", 2));
+    let behind = world.submit("behind");
+    assert!(!runs(&world, behind), "the first needs this node and the second");
+}
+
+#[test]
+fn what_was_told_to_end_is_over_by_then_and_not_at_the_end_of_its_time() {
+    let mut world = with_nodes(2);
+    let unwanted = running(&mut world, timed(600_000, job("unwanted")));
+    world.submit_job(gang("pair", 2));
+    world.tell(crate::world::cancel(unwanted));
+    let short = world.submit_job(timed(60_000, job("short")));
+    assert!(!runs(&world, short));
+}

@@ -235,3 +235,22 @@ fn a_cordon_is_put_changed_and_taken_away_once() {
     assert_eq!(world.ask(cordon(2, false)), Ok(vec![]), "it is on its way out");
     assert_eq!(world.refused(uncordon(2)), [Code::ResourceBeingDeleted]);
 }
+
+#[test]
+fn a_lock_keeps_what_is_drained_and_not_what_is_taken_back() {
+    let mut world = World::with_cluster(2, 2);
+    world.ready(1);
+    world.ready(2);
+    world.tell(Command::PutLock(neap_core::command::PutLock {
+        scope: neap_core::lock::LockScope::Cluster(CPU),
+        name: "keep".into(),
+        level: neap_core::lock::LockLevel::ReadOnly,
+        notes: "".into(),
+        by: "owner".into(),
+    }));
+    // Kept free before it was taken back: it says why it goes.
+    world.batch([cordon(1, true), cordon(2, false), evict(Some(2))]);
+    assert_eq!(world.node(1).state, NodeState::Ready);
+    assert!(matches!(world.node(2).state, NodeState::Leaving { .. }));
+    assert_eq!(&*world.node(2).reason, "taken back");
+}

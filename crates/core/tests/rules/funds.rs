@@ -413,3 +413,29 @@ fn a_node_that_nobody_hears_of_is_one_that_a_gang_lacks() {
     world.submit_job(gang("gang", wanted));
     assert_eq!(world.state.nodes.len(), 2, "one more than there is money for");
 }
+
+#[test]
+fn each_user_is_charged_for_his_own_nodes() {
+    let mut world = World::with_cluster(0, 2);
+    for name in ["ann", "bob"] {
+        world.tell(put(name, user(name), 1_000_000, Every::Total));
+    }
+    world.submit_job(of("ann", job("a")));
+    world.wait(30_000);
+    world.ready(1);
+    assert_eq!((figures(&world, "ann").0, figures(&world, "bob")), (price(30_000), (0, 0, 0)));
+}
+
+#[test]
+fn a_gang_whose_nodes_are_all_paid_for_is_waited_for() {
+    let mut world = World::with_cluster(0, 2);
+    world.tell(on_cluster(2 * least()));
+    let [stays, ends] = ["stays", "ends"].map(|name| world.submit(name));
+    world.ready(1);
+    world.ready(2);
+    world.start(stays);
+    world.end(ends, Exit::Success);
+    let pair = world.submit_job(gang("pair", 2));
+    let behind = world.submit("behind");
+    assert!(!runs(&world, pair) && !runs(&world, behind), "it needs both, and no money beside");
+}

@@ -3,11 +3,11 @@
 use neap_core::budget::tag_label;
 use neap_core::command::{NewMemberKind, PutLock};
 use neap_core::family::FamilyKind;
-use neap_core::job::{Exit, JobState};
+use neap_core::job::{Exit, JobState, Need};
 use neap_core::limits::PLAN_EVENTS_MAX;
 use neap_core::lock::{LockLevel, LockScope};
 use neap_core::state::Timer;
-use neap_core::{Code, Command, JobId, WorkspaceId};
+use neap_core::{Capacity, Code, Command, JobId, WorkspaceId};
 
 use crate::world::{WORKSPACE, World, cancel, ends, kinds, member, message, pipeline, step};
 
@@ -111,6 +111,33 @@ fn many_steps_are_released_in_bounded_plans() {
     let events = world.wait(1);
     assert_eq!(kinds(&events).iter().filter(|kind| **kind == "job.released").count(), more + 1);
     assert!(world.state.waits.is_empty());
+}
+
+#[test]
+fn a_family_with_more_running_steps_than_a_plan_has_room_for_tells_all_of_them() {
+    let mut world = World::with_cluster(6, 6);
+    for node in 1..=6 {
+        world.ready(node);
+    }
+    let more = 10;
+    let steps = PLAN_EVENTS_MAX / 2 + more;
+    let tiny = || match step() {
+        NewMemberKind::Job { cluster, priority, nodes, timeout_ms, retry, work, reused, .. } => {
+            let need = Need::Share(Capacity { cpus_milli: 10, memory_mb: 0, gpus: 0 });
+            NewMemberKind::Job { cluster, priority, need, nodes, timeout_ms, retry, work, reused }
+        }
+        family => family,
+    };
+    let mut around = pipeline("p", true, &[]);
+    around.members.extend((0..steps).map(|i| member(&format!("s{i}"), 0, &[], tiny())));
+    let root = world.submit_family(around);
+    assert_eq!(world.cpu().active.len(), steps, "all of them run");
+    // Two events for each: that it is not wanted, and that its attempt is to end.
+    assert_eq!(world.tell(cancel(root)).len() - 1, PLAN_EVENTS_MAX);
+    let told = |world: &World| world.state.jobs.values().filter(|job| job.cancel.is_some()).count();
+    assert_eq!((told(&world), world.wake_at), (steps - more, Some(world.now)));
+    world.wait(1);
+    assert_eq!(told(&world), steps);
 }
 
 #[test]

@@ -230,6 +230,7 @@ fn a_gang_that_waits_for_money_holds_nobody_back_and_one_that_has_it_does() {
         world.submit_job(gang("earlier", 3));
         world.submit_job(on_gpu(gang("later", 3)));
         assert_eq!((world.cpu().live, world.state.clusters[&GPU].live), (cpu, gpu), "{amount}");
+        assert_eq!(world.state.clusters[&GPU].cuts == lets(3, 4), gpu == 0, "{amount}");
     }
     // Nor one whose owner has none.
     let mut world = crowded(4, 2);
@@ -238,4 +239,44 @@ fn a_gang_that_waits_for_money_holds_nobody_back_and_one_that_has_it_does() {
     world.submit_job(SubmitJob { owner: "poor".into(), ..gang("earlier", 3) });
     world.submit_job(on_gpu(gang("later", 3)));
     assert_eq!((world.cpu().live, world.state.clusters[&GPU].live), (0, 2));
+}
+
+#[test]
+fn a_pair_goes_first_like_any_gang() {
+    let mut world = crowded(3, 2);
+    world.submit_job(gang("earlier", 2));
+    world.submit_job(on_gpu(gang("later", 2)));
+    assert_eq!((world.cpu().live, world.state.clusters[&GPU].cuts.clone()), (1, lets(2, 3)));
+}
+
+#[test]
+fn of_two_gangs_in_one_cluster_the_later_is_not_held_back() {
+    let mut world = crowded(4, 2);
+    world.submit_job(gang("earlier", 3));
+    world.submit_job(gang("behind", 2));
+    assert_eq!(world.cpu().cuts, [vec![Cut::Maximum { wanted: 5, max: 4 }], no_room(4)].concat());
+}
+
+#[test]
+fn what_is_behind_a_gang_that_lets_another_go_first_does_so_too() {
+    let mut world = beside_a_quota(0, 0, 1);
+    world.batch([gang("later", 2), job("single")].map(Command::SubmitJob));
+    assert_eq!(world.cpu().live, 0);
+}
+
+#[test]
+fn a_node_that_nobody_hears_of_is_one_that_a_gang_lacks() {
+    let mut world = beside_a_quota(1, 0, 1);
+    world.report(neap_core::command::Report::NodeSilent { node: NodeId(1) });
+    assert_eq!((world.cpu().live, world.cpu().unheard), (2, 1), "another takes its place");
+    world.submit_job(gang("later", 2));
+    assert_eq!(world.cpu().cuts, lets(2, 6));
+}
+
+#[test]
+fn a_job_on_one_node_where_there_can_be_none_waits_for_the_provider() {
+    let mut world = World::with(settings(|s| s.provider.nodes_max = 0));
+    world.scale(0, 1);
+    world.submit("waits");
+    assert_eq!(world.cpu().cuts, no_room(0));
 }

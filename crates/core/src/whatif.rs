@@ -87,6 +87,8 @@ fn lift(state: &mut State, id: JobId, cluster: ClusterId, lifted: &BTreeSet<Kind
             other.old = Default::default();
             // They wait for nothing, and so nobody lets them go first.
             other.cuts.clear();
+            other.queue.clear();
+            other.lanes.clear();
         } else {
             if lifted.contains(&Kind::Window) {
                 other.windows = Default::default();

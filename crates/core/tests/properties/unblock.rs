@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use neap_core::decide::decide;
+use neap_core::draft::Touched;
 use neap_core::event::{JobEnded, NodeGone, ServerStarted};
 use neap_core::job::Outcome;
 use neap_core::node::NodeState;
@@ -115,8 +116,10 @@ fn starts(world: &World, id: JobId, lifted: &BTreeSet<Kind>) -> bool {
             draft.emit(world.now, NodeGone { id, reason: "it is replaced".into() });
         }
     }
+    draft.touched = Touched::default();
     for _ in 0..60 {
-        let mut dirty = Dirty { timers_seen: world.now, ..Dirty::all(&draft.state) };
+        let clusters = BTreeSet::from([cluster]);
+        let mut dirty = Dirty { timers_seen: world.now, clusters, ..Dirty::default() };
         let before = draft.events.len();
         plan_into(&mut draft, &mut dirty, world.now);
         let coming: Vec<NodeId> = draft

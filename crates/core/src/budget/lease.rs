@@ -115,12 +115,13 @@ fn refusing<'a>(budgets: &[&'a Arc<Budget>], wish: Wish<'_>, careful: bool) -> O
     budgets.iter().copied().find(|budget| !fits(budget, &[wish], careful))
 }
 
-/// The lease of a node that is to be asked for, because of this job if of any; or which budget has no room for it. No lease
-/// where nobody has to pay.
+/// The lease of the first of so many nodes that are to be asked for, because of this job if of any; or which budget has no
+/// room for it. A long one only where all of them could have such. No lease where nobody has to pay.
 pub fn grant(
     state: &State,
     cluster: &Cluster,
     cause: Option<JobId>,
+    nodes: u32,
     now: Millis,
 ) -> Result<Option<Lease>, Cut> {
     let price = cluster.shape.price;
@@ -135,11 +136,11 @@ pub fn grant(
     }
     let long = lease(&state.settings, now, limits::LEASE_TERM_LONG_MS);
     let least = least_new(&state.settings, now);
-    let wish = |lease: Lease| Wish::New { price, nodes: 1, now, until: lease.until };
-    if refusing(&budgets, wish(long), true).is_none() {
+    let wish = |nodes: u32, lease: Lease| Wish::New { price, nodes: nodes.into(), now, until: lease.until };
+    if refusing(&budgets, wish(nodes, long), true).is_none() {
         return Ok(Some(long));
     }
-    match refusing(&budgets, wish(least), false) {
+    match refusing(&budgets, wish(1, least), false) {
         None => Ok(Some(least)),
         Some(budget) => Err(cut(state, budget, price, 1, now)),
     }

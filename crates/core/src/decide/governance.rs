@@ -56,7 +56,8 @@ pub fn set_allowance(
     if state.allowances.get(&key).copied() == allowance {
         return Ok(Vec::new());
     }
-    if allowance.is_some() && state.allowances.len() >= limits::ALLOWANCES_MAX {
+    let is_new = allowance.is_some() && !state.allowances.contains_key(&key);
+    if is_new && state.allowances.len() >= limits::ALLOWANCES_MAX {
         let message = format!("There are {} such limits, which is the most.", state.allowances.len());
         return Err(Refusal::because(Code::LimitReached, message));
     }
@@ -125,7 +126,8 @@ pub fn put_lock(state: &State, put: PutLock) -> Result<Vec<Event>, Refusal> {
     if !is_there(state, &scope) {
         problems.push(Problem::new(Code::ResourceNotFound, "What is to be locked was not found."));
     }
-    if state.locks.len() >= limits::LOCKS_MAX {
+    let is_new = !state.locks.contains_key(&(scope.clone(), name.to_lowercase().into()));
+    if is_new && state.locks.len() >= limits::LOCKS_MAX {
         problems.push(Problem::new(
             Code::LimitReached,
             format!("There are {} locks, which is the limit.", limits::LOCKS_MAX),

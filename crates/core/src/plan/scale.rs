@@ -5,6 +5,7 @@
 //! cluster's idle time and the count is above what is needed · when `max` is lowered idle nodes go at once.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::allowance::Gate;
@@ -466,15 +467,7 @@ fn grow(
     } else {
         format!("{} jobs wait", cluster.queue.len()).into()
     };
-    let may_cause = |id: &JobId| {
-        let job = draft.state.jobs.get(id);
-        job.is_some_and(|job| {
-            mix::takes(cluster, part, job) && budget::bars(&draft.state, part, job, now).is_none()
-        })
-    };
-    let looked_at = if cluster.mix.is_some() { CAUSES_LOOKED_AT_MAX } else { usize::MAX };
-    let first = cluster.queue.iter().map(|key| key.job).take(looked_at);
-    let waiting: Vec<JobId> = first.filter(may_cause).take(gap as usize).collect();
+    let waiting = causes(&draft.state, cluster, part, gap, now);
     for at in 0..gap {
         if let Some(cut) = node_cut(&draft.state, part) {
             let by_provider = matches!(
@@ -485,13 +478,13 @@ fn grow(
                 cuts.push(cut);
             }
             let cause = waiting.get(at as usize).or(waiting.last()).copied();
-            if by_provider && budget::grant(&draft.state, part, cause, now).is_ok() {
+            if by_provider && budget::grant(&draft.state, part, cause, gap - at, now).is_ok() {
                 cuts.extend(reclaim::take_back(draft, part, firm.min(gap - at), now));
             }
             return;
         }
         let cause = waiting.get(at as usize).or(waiting.last()).copied();
-        let lease = match budget::grant(&draft.state, part, cause, now) {
+        let lease = match budget::grant(&draft.state, part, cause, gap - at, now) {
             Ok(lease) => lease,
             Err(cut) => {
                 if !cuts.contains(&cut) {
@@ -520,6 +513,28 @@ fn grow(
             },
         );
     }
+}
+
+/// Who waits for so many further nodes: each as often as it lacks one. Who has one on its way, or free, lacks it no more.
+fn causes(state: &State, cluster: &Cluster, part: &Cluster, nodes: u32, now: Millis) -> Vec<JobId> {
+    let mut has: BTreeMap<JobId, usize> = BTreeMap::new();
+    if !cluster.queue.is_empty() {
+        let nodes = part.nodes.iter().filter_map(|id| state.nodes.get(id));
+        let free = nodes.filter(|node| node.is_live() && node.attempts.is_empty());
+        for payer in free.filter_map(|node| node.caused_by.as_ref()) {
+            *has.entry(payer.job).or_default() += 1;
+        }
+    }
+    let may_cause =
+        |job: &&Arc<Job>| mix::takes(cluster, part, job) && budget::bars(state, part, job, now).is_none();
+    let looked_at = if cluster.mix.is_some() { CAUSES_LOOKED_AT_MAX } else { usize::MAX };
+    let first = cluster.queue.iter().take(looked_at).filter_map(|key| state.jobs.get(&key.job));
+    let mut first = first.filter(may_cause).peekable();
+    let otherwise = first.peek().map(|job| job.id);
+    let lacks = |job: &Arc<Job>| (job.nodes as usize).saturating_sub(has.get(&job.id).copied().unwrap_or(0));
+    let each = first.flat_map(|job| std::iter::repeat_n(job.id, lacks(job)));
+    let waiting: Vec<JobId> = each.take(nodes as usize).collect();
+    if waiting.is_empty() { otherwise.into_iter().collect() } else { waiting }
 }
 
 /// Why a cluster, or a part of one, can have no further node, if so: quota, then its location, then the provider, then

@@ -77,6 +77,7 @@ fn there_are_so_many_and_no_more() {
     world.batch((1..ALLOWANCES_MAX).map(one));
     world.tell(one(ALLOWANCES_MAX));
     assert_eq!(world.refused(one(ALLOWANCES_MAX + 1)), [Code::LimitReached]);
+    world.tell(set(of("user2"), TWO_CORES));
     world.tell(set(of("user1"), None));
     world.tell(one(ALLOWANCES_MAX + 1));
 }

@@ -367,6 +367,26 @@ fn who_has_no_more_money_does_not_keep_others_from_their_nodes() {
 }
 
 #[test]
+fn each_job_is_the_cause_of_the_nodes_that_it_lacks() {
+    let mut world = World::with_cluster(0, 9);
+    let both = [of("ann", gang("trio", 3)), of("bob", job("one"))].map(Command::SubmitJob);
+    let [trio, one] = [1, 2].map(|id| Some(JobId(id)));
+    assert_eq!(causes(&world.batch(both)), [trio, trio, trio, one]);
+    let next = Command::SubmitJob(of("cem", job("next")));
+    assert_eq!(causes(&world.tell(next)), [Some(JobId(3))], "those of the others are on their way");
+}
+
+#[test]
+fn a_gang_that_can_just_be_paid_for_has_all_its_nodes_asked_for() {
+    for fifths in 0..20 {
+        let mut world = World::with_cluster(0, 30);
+        world.tell(on_cluster(27 * least() + fifths * least() / 5));
+        let events = world.tell(Command::SubmitJob(gang("large", 27)));
+        assert_eq!(causes(&events).len(), 27, "no lease is so long that another has none ({fifths})");
+    }
+}
+
+#[test]
 fn jobs_on_one_node_are_asked_for_as_far_as_the_money_goes() {
     let mut world = World::with_cluster(0, 9);
     world.tell(on_cluster(2 * least()));

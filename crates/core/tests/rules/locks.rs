@@ -139,6 +139,7 @@ fn there_are_so_many_locks_and_no_more() {
     world.batch((1..LOCKS_MAX).map(lock));
     world.tell(lock(LOCKS_MAX));
     assert_eq!(world.refused(lock(LOCKS_MAX + 1)), [Code::LimitReached]);
+    assert!(world.ask(lock(1)).is_ok(), "one that is there is changed");
 }
 
 #[test]

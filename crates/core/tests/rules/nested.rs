@@ -121,12 +121,12 @@ fn a_family_with_more_running_steps_than_a_plan_has_room_for_tells_all_of_them()
     }
     let more = 10;
     let steps = PLAN_EVENTS_MAX / 2 + more;
-    let tiny = || match step() {
-        NewMemberKind::Job { cluster, priority, nodes, timeout_ms, retry, work, reused, .. } => {
-            let need = Need::Share(Capacity { cpus_milli: 10, memory_mb: 0, gpus: 0 });
-            NewMemberKind::Job { cluster, priority, need, nodes, timeout_ms, retry, work, reused }
+    let tiny = || {
+        let mut tiny = step();
+        if let NewMemberKind::Job { need, .. } = &mut tiny {
+            *need = Need::Share(Capacity { cpus_milli: 10, memory_mb: 0, gpus: 0 });
         }
-        family => family,
+        tiny
     };
     let mut around = pipeline("p", true, &[]);
     around.members.extend((0..steps).map(|i| member(&format!("s{i}"), 0, &[], tiny())));

@@ -214,7 +214,7 @@ def test_the_sum_of_every_view_is_the_bill_of_the_nodes(own_server, mark):
     price = next(s for s in server.json("compute", "list-sizes", "--location", "eastus") if s["name"] == "Standard_D64s_v3")["estimated_vm_prices"]
     assert price, "the size has a price"
     csv = server.cli("cost", "--by", "job", "--csv").stdout.splitlines()
-    assert csv[0] == "name,usd,node_hours" and len(csv) == 3
+    assert csv[0] == "name,kind,usd,node_hours,quantity,unit" and len(csv) == 3
     assert sum(micro(server.json("cost", "--to", "2020-01-01")).values()) == 0
     wrong = server.cli("cost", "--by", "colour", check=False)
     assert wrong.returncode == 1 and "tag:NAME" in wrong.stderr

@@ -2,8 +2,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn window(asked: Value) -> Window {
-    Window::read(&asked).unwrap()
+fn window(asked: &Value) -> Window {
+    Window::read(asked).unwrap()
 }
 
 /// The next stretches as text.
@@ -13,7 +13,7 @@ fn ahead(window: &Window, now: &str, count: usize) -> Vec<(String, String)> {
 }
 
 #[track_caller]
-fn check(asked: Value, now: &str, expect: &[(&str, &str)]) {
+fn check(asked: &Value, now: &str, expect: &[(&str, &str)]) {
     let found = ahead(&window(asked), now, expect.len());
     let found: Vec<(&str, &str)> =
         found.iter().map(|(from, until)| (from.as_str(), until.as_str())).collect();
@@ -28,48 +28,48 @@ fn nights() -> Value {
 fn nights_go_by_the_clock_also_where_it_changes() {
     // The one in which 02:00 becomes 03:00 has ten hours, the one in which 03:00 becomes 02:00 has twelve.
     check(
-        nights(),
+        &nights(),
         "2026-03-28T12:00:00Z",
         &[("2026-03-28T19:00:00Z", "2026-03-29T05:00:00Z"), ("2026-03-29T18:00:00Z", "2026-03-30T05:00:00Z")],
     );
-    check(nights(), "2026-10-24T12:00:00Z", &[("2026-10-24T18:00:00Z", "2026-10-25T06:00:00Z")]);
+    check(&nights(), "2026-10-24T12:00:00Z", &[("2026-10-24T18:00:00Z", "2026-10-25T06:00:00Z")]);
 }
 
 #[test]
 fn a_duration_is_time_that_passes() {
     let asked = json!({"start": "0 20 * * *", "duration": "11h", "time_zone": "Europe/Berlin"});
-    check(asked.clone(), "2026-03-28T12:00:00Z", &[("2026-03-28T19:00:00Z", "2026-03-29T06:00:00Z")]);
-    check(asked, "2026-10-24T12:00:00Z", &[("2026-10-24T18:00:00Z", "2026-10-25T05:00:00Z")]);
+    check(&asked, "2026-03-28T12:00:00Z", &[("2026-03-28T19:00:00Z", "2026-03-29T06:00:00Z")]);
+    check(&asked, "2026-10-24T12:00:00Z", &[("2026-10-24T18:00:00Z", "2026-10-25T05:00:00Z")]);
 }
 
 #[test]
 fn the_one_that_is_now_is_the_first() {
-    check(nights(), "2026-06-10T23:00:00Z", &[("2026-06-10T18:00:00Z", "2026-06-11T05:00:00Z")]);
+    check(&nights(), "2026-06-10T23:00:00Z", &[("2026-06-10T18:00:00Z", "2026-06-11T05:00:00Z")]);
     // A whole month, and one that lasts nearly a year.
     let month = json!({"start": "0 0 1 6 *", "end": "0 0 1 7 *"});
-    check(month, "2026-06-30T23:00:00Z", &[("2026-06-01T00:00:00Z", "2026-07-01T00:00:00Z")]);
+    check(&month, "2026-06-30T23:00:00Z", &[("2026-06-01T00:00:00Z", "2026-07-01T00:00:00Z")]);
     let year = json!({"start": "0 0 2 1 *", "end": "0 0 31 12 *"});
-    check(year, "2026-12-30T23:00:00Z", &[("2026-01-02T00:00:00Z", "2026-12-31T00:00:00Z")]);
+    check(&year, "2026-12-30T23:00:00Z", &[("2026-01-02T00:00:00Z", "2026-12-31T00:00:00Z")]);
 }
 
 #[test]
 fn at_the_end_itself_it_is_over() {
-    check(nights(), "2026-06-11T05:00:00Z", &[("2026-06-11T18:00:00Z", "2026-06-12T05:00:00Z")]);
+    check(&nights(), "2026-06-11T05:00:00Z", &[("2026-06-11T18:00:00Z", "2026-06-12T05:00:00Z")]);
 }
 
 #[test]
 fn holidays_are_left_out_or_added_whole() {
     let mut asked = nights();
     asked["not_on"] = json!(["2026-06-10"]);
-    check(asked.clone(), "2026-06-10T12:00:00Z", &[("2026-06-11T18:00:00Z", "2026-06-12T05:00:00Z")]);
+    check(&asked, "2026-06-10T12:00:00Z", &[("2026-06-11T18:00:00Z", "2026-06-12T05:00:00Z")]);
     // The night before ends at 07:00 of a day that is free as a whole: one stretch from one evening to the morning after
     // the next.
     asked["not_on"] = json!([]);
     asked["also_on"] = json!(["2026-06-11"]);
-    check(asked, "2026-06-10T12:00:00Z", &[("2026-06-10T18:00:00Z", "2026-06-12T05:00:00Z")]);
+    check(&asked, "2026-06-10T12:00:00Z", &[("2026-06-10T18:00:00Z", "2026-06-12T05:00:00Z")]);
     let weekday = json!({"start": "0 20 * * MON-FRI", "end": "0 7 * * *", "also_on": ["2026-06-14"]});
     check(
-        weekday,
+        &weekday,
         "2026-06-13T12:00:00Z",
         &[("2026-06-14T00:00:00Z", "2026-06-15T00:00:00Z"), ("2026-06-15T20:00:00Z", "2026-06-16T07:00:00Z")],
     );
@@ -78,8 +78,8 @@ fn holidays_are_left_out_or_added_whole() {
 #[test]
 fn starts_within_a_stretch_make_it_no_other() {
     let asked = json!({"start": "*/10 20-22 * * *", "end": "0 7 * * *"});
-    check(asked, "2026-06-10T12:00:00Z", &[("2026-06-10T20:00:00Z", "2026-06-11T07:00:00Z")]);
-    let always = window(json!({"start": "0 * * * *", "duration": "2h"}));
+    check(&asked, "2026-06-10T12:00:00Z", &[("2026-06-10T20:00:00Z", "2026-06-11T07:00:00Z")]);
+    let always = window(&json!({"start": "0 * * * *", "duration": "2h"}));
     let ahead = always.ahead("2026-06-10T12:30:00Z".parse().unwrap(), 4);
     assert_eq!(ahead.stretches.len(), 1);
     assert!(ahead.stretches[0].until >= ahead.known_until);
@@ -87,10 +87,10 @@ fn starts_within_a_stretch_make_it_no_other() {
 
 #[test]
 fn what_is_known_goes_up_to_the_first_that_is_left_out() {
-    let found = window(nights()).ahead("2026-06-10T12:00:00Z".parse().unwrap(), 3);
+    let found = window(&nights()).ahead("2026-06-10T12:00:00Z".parse().unwrap(), 3);
     assert_eq!(found.stretches.len(), 3);
     assert_eq!(found.known_until.to_string(), "2026-06-13T18:00:00Z");
-    let rare = window(json!({"start": "0 0 29 2 *", "duration": "1d"}));
+    let rare = window(&json!({"start": "0 0 29 2 *", "duration": "1d"}));
     let found = rare.ahead("2026-06-10T12:00:00Z".parse().unwrap(), 3);
     assert_eq!(found.stretches, vec![]);
     assert!(found.known_until.to_string().starts_with("2027-07"), "{found:?}");

@@ -98,7 +98,7 @@ pub fn open(state: &State, now: Millis) -> Vec<Charge> {
 fn storage(state: &State, workspace: WorkspaceId, at: Millis) -> Option<Charge> {
     let kept = state.kept.get(&workspace)?;
     let (cost, _) = kept.upto(state.settings.charges.storage_gb_month, at);
-    (kept.since < at).then(|| Charge {
+    (kept.since < at).then_some(Charge {
         workspace,
         kind: ChargeKind::Storage,
         from: kept.since,

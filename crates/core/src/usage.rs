@@ -52,7 +52,7 @@ mod tests {
         };
         let ran = facts(&[(CPU_SECONDS, "15"), (RAN_SECONDS, "10.0"), (MEMORY_PEAK_MB, "300")]);
         assert_eq!(used(&ran, 2), Some(Capacity { cpus_milli: 1_500, memory_mb: 300, gpus: 2 }));
-        let mut idle = ran.clone();
+        let mut idle = ran;
         idle.insert(gpus::UTILIZATION.into(), "0.0".into());
         assert_eq!(used(&idle, 2).map(|used| used.gpus), Some(0));
         assert_eq!(used(&facts(&[(CPU_SECONDS, "x")]), 0), None);

@@ -55,7 +55,7 @@ pub(crate) enum Reply {
 
 /// How many nodes the one location may have: in some worlds fewer than the provider.
 pub(crate) fn nodes_there(nodes_max: u32) -> u32 {
-    if nodes_max % 2 == 0 { nodes_max - 1 } else { nodes_max }
+    if nodes_max.is_multiple_of(2) { nodes_max - 1 } else { nodes_max }
 }
 
 pub(crate) fn settings(nodes_max: u32) -> Settings {

@@ -129,14 +129,22 @@ fn declared(record: &Record) -> Option<Scale> {
     record.scales.last().map(|(_, scale)| *scale)
 }
 
-/// Runs the work again for each value; the cheapest that is cheaper than it was comes first of all that were tried.
+/// What came of trying several values of one setting.
+struct Best<T> {
+    value: T,
+    saved: u64,
+    waits_more_ms: i64,
+    tried: Vec<(String, Course)>,
+}
+
+/// Runs the work again for each value, and picks the cheapest, if it is cheaper than it was.
 fn try_out<T: Copy>(
     record: &Record,
     as_it_was: &Course,
     values: impl Iterator<Item = T>,
     word: impl Fn(T) -> String,
     change: impl Fn(Scale, T) -> Scale,
-) -> Option<(T, u64, i64, Vec<(String, Course)>)> {
+) -> Option<Best<T>> {
     let courses: Vec<(T, Course)> =
         values.map(|value| (value, rerun(record, |scale| change(scale, value)))).collect();
     let best = courses
@@ -144,10 +152,10 @@ fn try_out<T: Copy>(
         .filter(|(_, course)| !course.cut_short && !as_it_was.cut_short && course.cost() < as_it_was.cost())
         .min_by_key(|(_, course)| (course.cost(), course.waited_ms))?;
     let saved = as_it_was.cost() - best.1.cost();
-    let more = signed(best.1.mean_wait_ms()) - signed(as_it_was.mean_wait_ms());
+    let waits_more_ms = signed(best.1.mean_wait_ms()) - signed(as_it_was.mean_wait_ms());
     let value = best.0;
     let tried = courses.into_iter().map(|(value, course)| (word(value), course)).collect();
-    Some((value, saved, more, tried))
+    Some(Best { value, saved, waits_more_ms, tried })
 }
 
 fn signed(ms: u64) -> i64 {
@@ -161,7 +169,7 @@ fn idle(record: &Record, as_it_was: &Course) -> Option<Finding> {
         return None;
     }
     let shorter = IDLE_TRIED_S.into_iter().filter(|s| s * 1_000 < now.idle_ms);
-    let (best, saved, more, tried) =
+    let Best { value: best, saved, waits_more_ms: more, tried } =
         try_out(record, as_it_was, shorter, seconds, |scale, s| Scale { idle_ms: s * 1_000, ..scale })?;
     Some(Finding {
         kind: Kind::Idle,
@@ -190,7 +198,7 @@ fn minimum(record: &Record, as_it_was: &Course) -> Option<Finding> {
     }
     let fewer = (0..now.min).take(MINIMUMS_TRIED as usize);
     let nodes = |n: u32| n.to_string();
-    let (best, saved, more, tried) =
+    let Best { value: best, saved, waits_more_ms: more, tried } =
         try_out(record, as_it_was, fewer, nodes, |scale, min| Scale { min: scale.min.min(min), ..scale })?;
     Some(Finding {
         kind: Kind::Minimum,
@@ -217,7 +225,7 @@ fn churn(record: &Record, as_it_was: &Course) -> Option<Finding> {
     if as_it_was.boots < 2 {
         return None;
     }
-    let (best, saved, more, tried) =
+    let Best { value: best, saved, waits_more_ms: more, tried } =
         try_out(record, as_it_was, longer_ones, seconds, |scale, s| Scale { idle_ms: s * 1_000, ..scale })?;
     let boots =
         |word: &str| tried.iter().find(|(tried, _)| tried == word).map_or(0, |(_, course)| course.boots);

@@ -139,7 +139,7 @@ impl World {
                     dedicated: (which > 0 && dedicated <= max).then_some(dedicated.into()),
                     document: DOCUMENT,
                     problems: vec![],
-                }))
+                }));
             }
             Step::DeleteCluster { which } => {
                 let name = format!("cluster-{}", (b'a' + which) as char);

@@ -134,7 +134,7 @@ fn a_shorter_idle_time_saves_what_idle_nodes_cost() {
     let report = waste::report(&record);
     let idle = report.findings.iter().find(|f| f.kind == Kind::Idle).expect("it is found");
     assert_eq!(
-        (&*idle.setting, &*idle.now, &*idle.instead, idle.how),
+        (idle.setting, &*idle.now, &*idle.instead, idle.how),
         ("idle_time_before_scale_down", "600 s", "0 s", How::Replayed)
     );
     // By hand: without idle time each job has a node of its own, for two seconds of boot and twenty of run. (None went in

@@ -4,7 +4,7 @@
 //! something placed is charged a minute of it in advance, so that two people who come at the same time alternate.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 use imbl::OrdSet;
@@ -94,25 +94,39 @@ pub fn cores_milli(job: &Job, nominal: Capacity) -> u64 {
 }
 
 /// The waiting jobs of a cluster in the order in which they would be placed, if each found room at once.
+///
+/// Explaining one of many goes through all that are ahead of it, so a step looks up nothing but the job.
 #[allow(missing_debug_implementations, reason = "the iterators of imbl have none")]
 pub struct Order<'a> {
     state: &'a State,
     cluster: &'a Cluster,
     /// Priorities that are yet to come begin here.
     next_level: Option<u8>,
-    lanes: Vec<imbl::ordset::Iter<'a, JobId, imbl::shared_ptr::DefaultSharedPtr>>,
+    lanes: Vec<Ahead<'a>>,
     /// Of each lane its owner's score and first job, the smallest on top.
     heads: BinaryHeap<Reverse<(u64, JobId, usize)>>,
-    owners: Vec<(Arc<str>, Option<Tier>)>,
+    owners: Vec<Owner>,
+    /// Where an owner is among them.
+    numbers: BTreeMap<&'a str, usize>,
     /// Those who chose these are passed over.
-    closed: BTreeSet<Option<Tier>>,
-    passed_over: BTreeSet<Arc<str>>,
-    /// What owners were charged on the way.
-    charged: BTreeMap<Arc<str>, u64>,
+    closed: Vec<Option<Tier>>,
     /// Whoever's turn it is is charged, as if everything that comes were placed.
     charges: bool,
     /// The job that came last, and its lane.
     last: Option<(&'a Arc<Job>, usize)>,
+}
+
+/// What is left of one lane.
+struct Ahead<'a> {
+    jobs: imbl::ordset::Iter<'a, JobId, imbl::shared_ptr::DefaultSharedPtr>,
+    owner: usize,
+    tier: Option<Tier>,
+}
+
+struct Owner {
+    /// With what was charged on the way.
+    score: u64,
+    passed_over: bool,
 }
 
 impl<'a> Order<'a> {
@@ -124,9 +138,8 @@ impl<'a> Order<'a> {
             lanes: Vec::new(),
             heads: BinaryHeap::new(),
             owners: Vec::new(),
-            closed: BTreeSet::new(),
-            passed_over: BTreeSet::new(),
-            charged: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            closed: Vec::new(),
             charges: true,
             last: None,
         }
@@ -141,41 +154,42 @@ impl<'a> Order<'a> {
 
     /// The job that came last is placed.
     pub fn placed(&mut self) {
-        if let Some((job, _)) = self.last {
-            self.charge(job);
+        if let Some((job, lane)) = self.last {
+            self.charge(job, lane);
         }
     }
 
-    fn charge(&mut self, job: &Job) {
+    fn charge(&mut self, job: &Job, lane: usize) {
         let cores = cores_milli(job, self.cluster.shape.nominal);
         let advance = cores.saturating_mul(SHARE_ADVANCE_MS) / 1000;
-        *self.charged.entry(job.owner.clone()).or_default() += advance;
-    }
-
-    fn score(&self, owner: &str) -> u64 {
-        let share = self.cluster.shares.get(owner).map_or(0, |share| share.score(self.cluster.shares_at));
-        share.saturating_add(self.charged.get(owner).copied().unwrap_or_default())
+        let owner = &mut self.owners[self.lanes[lane].owner];
+        owner.score = owner.score.saturating_add(advance);
     }
 
     /// The lane of the job that came last goes on with the next in it.
     fn go_on(&mut self) {
         let Some((job, lane)) = self.last.take() else { return };
         if self.charges {
-            self.charge(job);
+            self.charge(job, lane);
         }
-        if let Some(next) = self.lanes.get_mut(lane).and_then(Iterator::next).copied() {
-            self.heads.push(Reverse((self.score(&job.owner), next, lane)));
+        let ahead = &mut self.lanes[lane];
+        if let Some(next) = ahead.jobs.next().copied() {
+            self.heads.push(Reverse((self.owners[ahead.owner].score, next, lane)));
         }
     }
 
     /// No more of whoever's job came last.
     pub fn pass_over(&mut self) {
-        self.passed_over.extend(self.last.take().map(|(job, _)| job.owner.clone()));
+        if let Some((_, lane)) = self.last.take() {
+            self.owners[self.lanes[lane].owner].passed_over = true;
+        }
     }
 
     /// No more of those who made this choice of tier.
     pub fn close(&mut self, choice: Option<Tier>) {
-        self.closed.insert(choice);
+        if !self.closed.contains(&choice) {
+            self.closed.push(choice);
+        }
     }
 
     /// Goes on to the next priority that somebody waits with. False if there is none.
@@ -189,15 +203,24 @@ impl<'a> Order<'a> {
         };
         self.next_level = behind.checked_add(1);
         self.lanes.clear();
-        self.owners.clear();
         for (lane, jobs) in level.take_while(|(lane, _)| lane.behind == behind) {
             let mut jobs = jobs.iter();
             let Some(first) = jobs.next() else { continue };
-            self.heads.push(Reverse((self.score(&lane.owner), *first, self.lanes.len())));
-            self.lanes.push(jobs);
-            self.owners.push((lane.owner.clone(), lane.tier));
+            let owner = self.number(&lane.owner);
+            self.heads.push(Reverse((self.owners[owner].score, *first, self.lanes.len())));
+            self.lanes.push(Ahead { jobs, owner, tier: lane.tier });
         }
         true
+    }
+
+    fn number(&mut self, owner: &'a str) -> usize {
+        let owners = &mut self.owners;
+        *self.numbers.entry(owner).or_insert_with(|| {
+            let share = self.cluster.shares.get(owner);
+            let score = share.map_or(0, |share| share.score(self.cluster.shares_at));
+            owners.push(Owner { score, passed_over: false });
+            owners.len() - 1
+        })
     }
 }
 
@@ -213,14 +236,14 @@ impl<'a> Iterator for Order<'a> {
                 }
                 return None;
             };
-            let Some((owner, tier)) = self.owners.get(lane) else { continue };
-            if self.passed_over.contains(owner) || self.closed.contains(tier) {
+            let Ahead { owner, tier, .. } = &self.lanes[lane];
+            let owner = &self.owners[*owner];
+            if owner.passed_over || self.closed.contains(tier) {
                 continue;
             }
             // Something of the same owner came from another lane meanwhile.
-            let current = self.score(owner);
-            if current != score {
-                self.heads.push(Reverse((current, id, lane)));
+            if owner.score != score {
+                self.heads.push(Reverse((owner.score, id, lane)));
                 continue;
             }
             // Whatever is in a lane is there.

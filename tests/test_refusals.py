@@ -170,6 +170,7 @@ def test_what_azure_keeps_for_ever(strict, inner, flags, text):
     body["properties"]["properties"].update(inner)
     words = ["compute", "create", "-n", name, "--type", "AmlCompute", "--location", "eastus", *flags]
     refused(strict, ("PUT", f"{strict.ws()}/computes/{name}", body), words, "PropertyChangeNotAllowed", text.format(name=name))
+    by_rest(strict, ("PATCH", f"{strict.ws()}/computes/{name}", {"properties": {"properties": inner}}), "PropertyChangeNotAllowed", text.format(name=name))
     strict.drop_cluster(name)
 
 
@@ -181,7 +182,7 @@ def test_what_keeps_the_nodes_of_a_cluster_from_being_replaced(strict):
     body["properties"]["properties"]["vmSize"] = "STANDARD_DS2_V2"
     refused(strict, ("PUT", f"computes/{mixed}", body), ["compute", "update", "-n", mixed, "--size", "STANDARD_DS2_V2", "--yes"], "PropertyChangeNotAllowed", text)
     strict.make_cluster(small, 0, 1)
-    strict.cli("compute", "schedule", "create", small, "-n", "off", "--start", "* * * * *", "--duration", "1h", "--max", 0)
+    strict.cli("compute", "schedule", "create", small, "-n", "off", "--start", "0 * * * *", "--duration", "2h", "--max", 0)
     job = strict.submit(small, "true", resources={"instanceCount": 1, "properties": {"neap": {"cpus": 3, "memory_gb": 1}}})
     text = f"; '{job}' ask for more. Let them end, cancel them, or choose a larger size."
     body = strict.get(f"{strict.ws()}/computes/{small}")
@@ -190,8 +191,21 @@ def test_what_keeps_the_nodes_of_a_cluster_from_being_replaced(strict):
     strict.cli("job", "cancel", "-n", job)
     nowhere = "The Compute with name 'nowhere' was not found."
     refused(strict, ("PUT", "computes/nowhere", cluster_body()), ["compute", "update", "-n", "nowhere", "--size", "STANDARD_DS1_V2"], "ResourceNotFound", nowhere, status=404)
+    by_rest(strict, ("PATCH", f"{strict.ws()}/computes/nowhere", {"properties": {}}), "ResourceNotFound", nowhere, status=404)
     for name in (mixed, small):
         strict.drop_cluster(name)
+
+
+def test_what_stays_is_refused_together(strict):
+    """One answer for a size, a tier and a location that all differ."""
+    name = unique("rf")
+    strict.make_cluster(name, 0, 1)
+    body = cluster_body("STANDARD_DS2_V2", "westus", vmPriority="LowPriority")
+    error = by_rest(strict, ("PUT", f"{strict.ws()}/computes/{name}", body), "PropertyChangeNotAllowed", "The location of", "The size of", "The tier of")
+    assert len(error["details"]) == 3, error
+    words = ["compute", "create", "-n", name, "--type", "AmlCompute", "--size", "STANDARD_DS2_V2", "--location", "westus", "--tier", "low_priority"]
+    by_cli(strict, words, "The location of", "The size of", "The tier of")
+    strict.drop_cluster(name)
 
 
 def test_a_cluster_that_is_being_deleted(strict, mark):

@@ -102,6 +102,17 @@ def test_a_gang_larger_than_its_cluster(strict, clusters, tmp_path, kind, nodes,
     submitted(strict, tmp_path, clusters[kind], wire, spec, "ResourceTooLarge", text.format(name=clusters[kind]))
 
 
+def test_a_gang_larger_than_the_machine(own_server, tmp_path):
+    server = own_server("few", start=False)
+    (server.home / "config.yaml").write_text("local: {max_nodes: 2}\n")
+    server.up()
+    server.environment_id()
+    text = "The job asks for 3 nodes at once and the provider makes at most 2 of size STANDARD_DS3_V2 (local.max_nodes, local.capacity); ask for fewer."
+    for name, count, more in [("plain", 4, {}), ("mixed", 8, {"vmPriority": "LowPriority", "neapDedicatedNodeCount": 4})]:
+        server.make_cluster(name, 0, count, **more)
+        submitted(server, tmp_path, name, {"resources": {"instanceCount": 3}}, {"resources": {"instance_count": 3}}, "ResourceTooLarge", text)
+
+
 def test_a_share_that_no_node_has(strict, clusters, tmp_path):
     def share(**neap):
         return {"instanceCount": 1, "properties": {"neap": neap}}, {"instance_count": 1, "properties": {"neap": neap}}
@@ -201,8 +212,8 @@ def test_a_drill_that_cannot_be(strict, clusters):
     refused(strict, ("POST", path, {"node": "first"}), [*words, "--node", "first"], "BadArgument", "'first' does not name a node, as n-3 does.")
     refused(strict, ("POST", path, {"node": "n-99999"}), [*words, "--node", "n-99999"], "ResourceNotFound", "Node n-99999 was not found on this compute.", status=404)
     refused(strict, ("POST", path, {"node": "n-99999"}), ["node", "remove", "n-99999", "-c", name], "ResourceNotFound", "Node n-99999 was not found on this compute.", status=404)
-    refused(strict, ("POST", path, {"grace_seconds": 1e9}), [*words, "--grace", 1e9], "BadArgument", "grace_seconds must be between 0 and ")
-    refused(strict, ("POST", path, {"grace_seconds": -1}), [*words, "--grace=-1"], "BadArgument", "grace_seconds must be between 0 and ")
+    refused(strict, ("POST", path, {"grace_seconds": 1e9}), [*words, "--grace", 1e9], "BadArgument", "grace_seconds must be between 0 and 3600.")
+    refused(strict, ("POST", path, {"grace_seconds": -1}), [*words, "--grace=-1"], "BadArgument", "grace_seconds must be between 0 and 3600.")
     by_rest(strict, ("POST", path, {"colour": "red"}), "BadArgument", "The request body cannot be read: unknown field `colour`")
     by_cli(strict, [*words, "--grace", "soon"], "invalid value 'soon'", exit=2)
 

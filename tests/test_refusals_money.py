@@ -121,3 +121,20 @@ def test_waste_that_cannot_be_asked_for(strict):
     refused(strict, ("GET", "waste?cluster=nowhere"), ["waste", "nowhere"], "ResourceNotFound", "The Compute with name 'nowhere' was not found.", status=404)
     by_rest(strict, ("GET", "waste?from=then"), "BadArgument", "'then' is not a time such as 2026-11-01T00:00:00Z.")
     by_cli(strict, ["waste", "--from", "then"], "--from then: not a time", "write 2026-11-01, 2026-11-01T08:00:00Z, -7d or 12h", exit=2)
+
+
+def test_as_many_budgets_as_may_be(strict):
+    for n in range(1000):
+        assert strict.http("PUT", f"/neap/v1/budgets/b{n}", body(scope={"kind": "user", "user": f"u{n}"})).status_code == 201
+    text = "There are 1000 budgets, which is the limit."
+    refused(strict, ("PUT", BAD, body()), ["budget", "create", "-n", "bad", "--amount", "1", "--user", "me"], "LimitReached", text, status=409)
+    assert strict.http("PUT", "/neap/v1/budgets/b0", {"amount_usd": "2"}).status_code == 200, "one that is there can be changed"
+
+
+def test_waste_of_too_many_clusters(strict):
+    names = [unique("ws") for _ in range(51)]
+    for name in names:
+        strict.make_cluster(name, 0, 1)
+    text = "There are 51 clusters and at most 50 are looked at at once; name one."
+    refused(strict, ("GET", "waste"), ["waste"], "LimitReached", text, status=409)
+    assert strict.cli("waste", names[0]).returncode == 0

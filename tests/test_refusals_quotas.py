@@ -189,3 +189,13 @@ def test_limits_of_users_and_teams_that_cannot_be(strict):
     by_rest(strict, ("PUT", "allowances", {"jobs": -1, "cores": -2}), "BadArgument", "'jobs' is a number from 0 on.", "'cores' is a number from 0 on.")
     by_cli(strict, ["quota", "user", "--jobs", "some"], "invalid value 'some'", exit=2)
     by_rest(strict, ("PUT", "allowances", {"jobs": "some"}), "BadArgument", "'jobs' must be a whole number")
+
+
+def test_as_many_requests_as_may_wait(strict, limits):
+    limits("--clusters", value=100, location="westus")
+    path = f"/neap/v1/subscriptions/{strict.subscription}/quotaRequests"
+    ask = {"location": "westus", "id": f"/subscriptions/{strict.subscription}/quotas/Clusters", "limit": 200}
+    for _ in range(1000):
+        assert strict.http("POST", path, ask).status_code == 201
+    text = "1000 requests wait for an answer, which is the limit; have some of them answered first."
+    refused(strict, ("POST", path, ask), ["quota", "request", "--clusters", "--location", "westus", "--limit", 200], "LimitReached", text, status=409)

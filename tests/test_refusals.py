@@ -86,12 +86,22 @@ def test_a_quota_says_which_location_has_room(strict):
         strict.cli("quota", "set", "--dedicated", "--limit", limit, "--location", location)
     try:
         both(strict, "ClusterCoreQuotaReached", "westus has room for 10 such nodes.", high=2, status=409, name=name)
+        strict.cli("quota", "set", "--dedicated", "--limit", "none", "--location", "westus")
+        both(strict, "ClusterCoreQuotaReached", "westus has room; nothing limits it there.", high=2, status=409, name=name)
         strict.cli("quota", "set", "--dedicated", "--limit", 4, "--location", "westus")
         both(strict, "ClusterCoreQuotaReached", "No other location has room.", high=2, status=409, name=name)
         both(strict, "ClusterMinNodesExceedCoreQuota", "2 nodes of STANDARD_DS3_V2 are 8 cores", low=2, high=2, status=409, name=name)
     finally:
         for location in ("eastus", "westus"):
             strict.cli("quota", "set", "--dedicated", "--limit", "none", "--location", location)
+
+
+def test_the_location_of_a_workspace_stays(strict):
+    text = f"The workspace '{strict.workspace}' is in eastus; its location cannot be changed."
+    ask = ("PUT", strict.ws(), {"location": "westus", "properties": {}})
+    refused(strict, ask, ["workspace", "create", "-n", strict.workspace, "--location", "westus"], "PropertyChangeNotAllowed", text)
+    group = f"/subscriptions/{strict.subscription}/resourceGroups/{strict.group}"
+    by_rest(strict, ("PUT", group, {"location": "westus"}), "PropertyChangeNotAllowed", f"The resource group '{strict.group}' is in eastus; its location cannot be changed to westus.")
 
 
 # --- a cluster ------------------------------------------------------------------------------------------------------------
@@ -222,3 +232,45 @@ def test_a_cluster_that_is_being_deleted(strict, mark):
     words = ["compute", "schedule", "create", name, "-n", "x", "--start", "0 20 * * *", "--duration", "1h", "--max", 0]
     refused(strict, ("PUT", f"computes/{name}/schedules/x", window), words, "ResourceBeingDeleted", text, status=409)
     strict.drop_cluster(name)
+
+
+@pytest.mark.parametrize(
+    ("inner", "code", "text"),
+    [
+        ({"osType": "Windows"}, "NotSupported", "Nodes run Linux; 'osType' 'Windows' is not supported."),
+        ({"virtualMachineImage": {"id": "x"}}, "NotSupported", "A virtual machine image cannot be chosen; give jobs an environment instead."),
+        ({"isolatedNetwork": True}, "NotSupported", "An isolated network is not supported yet; leave 'isolatedNetwork' out."),
+        ({"remoteLoginPortPublicAccess": "Ajar"}, "BadArgument", "'Ajar' is not a state of the SSH port: Enabled, Disabled or NotSpecified."),
+        ({"userAccountCredentials": {"adminUserSshPublicKey": KEY}}, "BadArgument", "SSH credentials need an 'adminUserName'."),
+        ({"scaleSettings": {"maxNodeCount": "two"}}, "BadArgument", "'properties.properties.scaleSettings.maxNodeCount' must be a whole number"),
+        ({"scaleSettings": {"maxNodeCount": 1, "nodeIdleTimeBeforeScaleDown": "soon"}}, "InvalidScaleSettings", "'soon' is not an ISO 8601 duration such as PT2M or PT1H30M: it does not begin with P."),
+    ],
+)
+def test_what_only_arm_can_get_wrong(strict, inner, code, text):
+    body = cluster_body()
+    body["properties"]["properties"].update(inner)
+    by_rest(strict, ("PUT", f"{strict.ws()}/computes/{unique('rf')}", body), code, text)
+
+
+def test_two_locations_and_a_login_that_stays(strict):
+    name = unique("rf")
+    body = cluster_body()
+    body["properties"]["computeLocation"] = "westus"
+    by_rest(strict, ("PUT", f"{strict.ws()}/computes/{name}", body), "BadArgument", "'location' is 'eastus' and 'properties.computeLocation' is 'westus'; a cluster is in one location.")
+    strict.make_cluster(name, 0, 1)
+    body = cluster_body()
+    body["properties"]["disableLocalAuth"] = False
+    by_rest(strict, ("PUT", f"{strict.ws()}/computes/{name}", body), "PropertyChangeNotAllowed", f"SSH login (disableLocalAuth) cannot be changed after creation: it is true, and false was asked for. {AFTER}")
+    text = "The size of a cluster cannot be changed so; 'neap compute update --size' replaces its nodes one by one."
+    by_rest(strict, ("POST", f"{strict.ws()}/computes/{name}/resize", {"targetVMSize": "STANDARD_DS2_V2"}), "NotSupported", text)
+    strict.drop_cluster(name)
+
+
+def test_what_only_the_command_line_can_get_wrong(strict, tmp_path):
+    by_cli(strict, ["compute", "create", "-n", "cpu"], "without --file, --name and --type are required", "as in: neap compute create -n cpu -t amlcompute --max-instances 4", exit=2)
+    by_cli(strict, ["compute", "create", "-f", tmp_path / "none.yml"], "cannot read", "none.yml", exit=2)
+    by_cli(strict, ["compute", "create", "-n", "cpu", "-t", "amlcompute", "--tags", "=x"], "--tags =x: a tag is written key=value", exit=2)
+    by_cli(strict, ["compute", "create", "-n", "cpu", "-t", "amlcompute", "--tier", "spot"], "tier: `spot` is not one of dedicated, low_priority", exit=2)
+    by_cli(strict, ["compute", "create", "-n", "cpu", "-t", "amlcompute", "--max-instances", "many"], "invalid value 'many'", exit=2)
+    by_cli(strict, ["compute", "create", "-n", "cpu", "-t", "amlcompute", "--ssh-key-value", KEY], "admin_username", exit=2)
+    by_cli(strict, ["compute", "update", "-n", "cpu", "--add", "tags=x"], "--add is for lists, and a cluster has none that can change", "use --set PATH=VALUE", exit=2)

@@ -1,6 +1,8 @@
 """Every refusal of tiers, the queue, nodes, drills, plans and questions about jobs and clusters, with its text, through Azure Resource Manager
 (or Neap's own REST, where Azure has no words) and through the command line."""
 
+import http.server
+import threading
 from pathlib import Path
 
 import pytest
@@ -131,6 +133,11 @@ def test_a_share_that_no_node_has(strict, clusters, tmp_path):
     submitted(strict, tmp_path, clusters["plain"], {"resources": wire}, {"resources": spec}, "BadArgument", text)
 
 
+def test_no_node_at_all(strict, clusters, tmp_path):
+    by_rest(strict, ("PUT", f"{strict.ws()}/jobs/{unique('job')}", strict.job_body(clusters["plain"], "true", resources={"instanceCount": 0})), "BadArgument", "instanceCount")
+    by_cli(strict, ["job", "create", "-f", job_file(tmp_path, clusters["plain"], resources={"instance_count": 0})], "resources.instance_count", exit=2)
+
+
 def test_a_compute_that_is_not_there(strict, clusters, tmp_path):
     text = "The compute 'nowhere' was not found in this workspace; 'neap compute list' shows those there are."
     submitted(strict, tmp_path, "nowhere", {}, {}, "ComputeNotFound", text)
@@ -199,6 +206,35 @@ def test_a_gpu_that_is_not_there(strict, tmp_path):
     assert warned in told.stderr, told.stderr
     assert warned in strict.http("GET", f"{strict.ws()}/computes/{name}").text
     strict.drop_cluster(name)
+
+
+class Closed(http.server.BaseHTTPRequestHandler):
+    """Has nothing, and keeps one thing to itself."""
+
+    def do_HEAD(self):
+        self.send_response(403 if "secret" in self.path else 404)
+        self.end_headers()
+
+    do_GET = do_HEAD
+
+    def log_message(self, *_):
+        pass
+
+
+def test_data_that_cannot_be_read(strict, clusters, tmp_path):
+    """What is wrong, and its cure, of each input in one answer."""
+    web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Closed)
+    threading.Thread(target=web.serve_forever, daemon=True).start()
+    at = f"http://127.0.0.1:{web.server_port}"
+    places = {"gone": f"{at}/gone.csv", "secret": f"{at}/secret.csv", "silent": "http://127.0.0.1:9/x.csv"}
+    wire = {"inputs": {name: {"jobInputType": "uri_file", "uri": uri} for name, uri in places.items()}}
+    spec = {"inputs": {name: {"type": "uri_file", "path": uri} for name, uri in places.items()}}
+    texts = [f"The input '{name}' cannot be read: " for name in places]
+    cures = ["; correct its path, or put it there first.", "; correct the datastore's credentials, or what they may read.", "; see that this server reaches it, and submit the job again."]
+    try:
+        submitted(strict, tmp_path, clusters["plain"], wire, spec, "BadArgument", *texts, *cures)
+    finally:
+        web.shutdown()
 
 
 # --- drills and nodes ---------------------------------------------------------------------------------------------------------

@@ -89,9 +89,9 @@ def test_a_budget_too_small_for_its_job(strict, tmp_path):
     name, job = unique("rf"), unique("job")
     strict.make_cluster(name, 0, 1)
     strict.cli("budget", "create", "-n", "tiny", "--amount", "0.000001", "--period", "total", "--job", job)
-    text = f"Budget 'tiny' on job '{job}' is $0.000001 in total"
+    text = f"Budget 'tiny' on job '{job}' is $0.000001 in total and starting the job on compute '{name}' takes $"
     ask = ("PUT", f"{strict.ws()}/jobs/{job}", strict.job_body(name, "true"))
-    refused(strict, ask, ["job", "create", "-f", job_file(tmp_path, name, name=job)], "BudgetTooSmall", text, " at least", status=409)
+    refused(strict, ask, ["job", "create", "-f", job_file(tmp_path, name, name=job)], "BudgetTooSmall", text, " at least: it cannot start. Raise the budget with 'neap budget create --name tiny --amount'", status=409)
     by_rest(strict, ("POST", f"jobs/{job}/plan", strict.job_body(name, "true")), "BudgetTooSmall", text, status=409)
     strict.cli("budget", "delete", "-n", "tiny")
     strict.drop_cluster(name)

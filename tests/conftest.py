@@ -5,6 +5,7 @@ import os
 import pytest
 
 from neapserver import BINARY, Server, new_home, remove, unique
+from refusing import CONFIG
 
 MARK = f"neap-test-{os.urandom(6).hex()}"
 
@@ -59,6 +60,20 @@ def own_server(mark):
         running.cli("down", "--grace", "1", check=False, timeout=90)
         running.assert_nothing_left(mark)
         remove(running.home)
+
+
+@pytest.fixture(scope="module")
+def strict(mark):
+    """A server for the suites of refusals: few locations, a size that only one of them has, a team."""
+    home = new_home("refuse")
+    (home / "config.yaml").write_text(CONFIG)
+    running = Server(home)
+    running.up()
+    running.environment_id()
+    yield running
+    running.cli("down", "--grace", "1", check=False, timeout=90)
+    running.assert_nothing_left(mark)
+    remove(home)
 
 
 @pytest.fixture(scope="session")

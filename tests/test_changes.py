@@ -84,6 +84,14 @@ def test_a_minimum_is_kept_and_what_overlaps_goes_by_the_rule(changed):
     assert all(word in table for word in ("Name", "Does", "closes", "nights", "office")), table
 
 
+@pytest.mark.parametrize("times", [["--start", "* * * * *", "--duration", "1h"], ["--start", "* * * * *", "--end", "59 23 * * *"], ["--start", "*/2 * * * *", "--end", "1-59/2 * * * *"]])
+def test_a_window_that_begins_every_minute_is_open_as_any_other(changed, times):
+    server, name = changed, unique("ch")
+    server.make_cluster(name, 0, 2)
+    made = server.json("compute", "schedule", "create", name, "-n", "often", *times, "--max", 0)
+    assert made["spans"], made
+
+
 def test_a_window_that_stops_sends_jobs_back_to_the_queue(changed, mark):
     server, name = changed, unique("ch")
     server.make_cluster(name, 0, 1)

@@ -93,10 +93,15 @@ impl Window {
     pub fn ahead(&self, now: Timestamp, count: usize) -> Ahead {
         let days = |days: i64| SignedDuration::from_hours(24 * days);
         let horizon = now.checked_add(days(WINDOW_AHEAD_DAYS)).unwrap_or(Timestamp::MAX);
-        let mut at = now.checked_sub(days(WINDOW_BEHIND_DAYS)).unwrap_or(Timestamp::MIN);
+        let mut at = now.checked_sub(self.behind(now)).unwrap_or(Timestamp::MIN);
         let mut found: Vec<Stretch> = Vec::new();
         let mut known_until = horizon;
-        for _ in 0..WINDOW_STARTS_LOOKED_AT_MAX {
+        for looked_at in 0..=WINDOW_STARTS_LOOKED_AT_MAX {
+            // One that begins every minute is known for some weeks only.
+            if looked_at == WINDOW_STARTS_LOOKED_AT_MAX {
+                known_until = at;
+                break;
+            }
             let Some(from) = self.start.next(&self.zone, at).filter(|from| *from <= horizon) else { break };
             at = from;
             if self.not_on.contains(&self.zone.clock(from).date()) {
@@ -132,6 +137,22 @@ impl Window {
             stretches.truncate(count);
         }
         Ahead { stretches, known_until }
+    }
+
+    /// How long ago a stretch may have begun that is not over. Whatever began before an end that has passed is over.
+    fn behind(&self, now: Timestamp) -> SignedDuration {
+        let days = |days: i64| SignedDuration::from_hours(24 * days);
+        match &self.until {
+            // A day more, for where the first of those begins that touch.
+            Until::Minutes(minutes) => SignedDuration::from_mins(*minutes) + days(1),
+            Until::Cron(end) => {
+                let ended = |behind: &SignedDuration| {
+                    let since = now.checked_sub(*behind).ok();
+                    since.and_then(|since| end.next(&self.zone, since)).is_some_and(|at| at <= now)
+                };
+                [1, 32].map(days).into_iter().find(ended).unwrap_or_else(|| days(WINDOW_BEHIND_DAYS))
+            }
+        }
     }
 
     fn end_of(&self, from: Timestamp) -> Option<Timestamp> {

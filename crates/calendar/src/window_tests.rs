@@ -86,6 +86,21 @@ fn starts_within_a_stretch_make_it_no_other() {
 }
 
 #[test]
+fn one_that_begins_every_minute_is_open_and_known_for_a_while() {
+    let now = "2026-06-10T12:30:00Z".parse().unwrap();
+    for asked in [
+        json!({"start": "* * * * *", "duration": "1h"}),
+        json!({"start": "* * * * *", "duration": "31d"}),
+        json!({"start": "*/2 * * * *", "end": "1-59/2 * * * *"}),
+    ] {
+        let ahead = window(&asked).ahead(now, 4);
+        assert!(ahead.stretches.first().is_some_and(|stretch| stretch.from <= now), "{asked}: {ahead:?}");
+        assert!(ahead.known_until > now, "{asked}: {ahead:?}");
+        assert!(ahead.stretches.iter().all(|stretch| stretch.from < ahead.known_until), "{asked}: {ahead:?}");
+    }
+}
+
+#[test]
 fn what_is_known_goes_up_to_the_first_that_is_left_out() {
     let found = window(&nights()).ahead("2026-06-10T12:00:00Z".parse().unwrap(), 3);
     assert_eq!(found.stretches.len(), 3);

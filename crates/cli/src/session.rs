@@ -44,6 +44,10 @@ impl Session {
             return Err(Failure::usage("no subscription id is known")
                 .hint("give --subscription, set NEAP_SUBSCRIPTION_ID, or use the server's data folder"));
         }
+        if global.change_reference.as_deref().is_some_and(|text| text.contains(char::is_control)) {
+            return Err(Failure::usage("--change-reference is one line, without control characters")
+                .hint("name the ticket, or say it in a sentence"));
+        }
         let client = Client::new(connection, terminal.clone(), global.change_reference.clone())?;
         let group_given = global.resource_group.is_some();
         Ok(Self { client, scope, terminal: terminal.clone(), settings, group_given, printer })

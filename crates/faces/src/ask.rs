@@ -43,7 +43,9 @@ impl Ask {
 
     /// Why a change is made, as the caller puts it.
     pub fn change_reference(&self) -> Option<&str> {
-        self.headers.get("x-neap-change-reference").and_then(|value| value.to_str().ok())
+        // Not `to_str`, which knows ASCII alone.
+        let value = self.headers.get("x-neap-change-reference")?;
+        std::str::from_utf8(value.as_bytes()).ok()
     }
 
     /// `HOST:PORT` of `base`.

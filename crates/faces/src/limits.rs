@@ -55,6 +55,8 @@ pub(crate) const BATCH_ENDPOINT_NAME_CHARS_MIN: usize = 3;
 pub(crate) const BATCH_NAME_CHARS_MAX: usize = 32;
 /// Characters of the id by which a client repeats a call.
 pub(crate) const REPEATABILITY_ID_CHARS_MAX: usize = 64;
+/// Why a change was made: a ticket, or a few sentences.
+pub(crate) const CHANGE_REFERENCE_CHARS_MAX: usize = 1_000;
 
 /// Jobs of a queue that are shown: unless said otherwise, and at most. Of the first ones it is said what they lack.
 pub(crate) const QUEUE_SHOWN: usize = 100;

@@ -81,8 +81,10 @@ fn bound(cluster: &Cluster, word: &str, asked: Option<i64>, problems: &mut Vec<P
 /// Further spans of the same definition; those of an older one count no more.
 pub fn fill(state: &State, fill: FillWindow) -> Result<Vec<Event>, Refusal> {
     let FillWindow { cluster, name, document, spans, refill_at } = fill;
-    let window = state.clusters.get(&cluster).and_then(|cluster| cluster.windows.get(&*name.to_lowercase()));
-    let Some(window) = window else { return Err(not_found(&name)) };
+    let Some(of) = state.clusters.get(&cluster) else {
+        return Err(Refusal::because(Code::ResourceNotFound, "The compute was not found."));
+    };
+    let Some(window) = of.windows.get(&*name.to_lowercase()) else { return Err(not_found(of, &name)) };
     if window.document != document || (window.spans == spans && window.refill_at == refill_at) {
         return Ok(Vec::new());
     }
@@ -91,7 +93,7 @@ pub fn fill(state: &State, fill: FillWindow) -> Result<Vec<Event>, Refusal> {
 
 pub fn delete(state: &State, id: ClusterId, name: &str) -> Result<Vec<Event>, Refusal> {
     let cluster = changeable(state, id)?;
-    let window = cluster.windows.get(&*name.to_lowercase()).ok_or_else(|| not_found(name))?;
+    let window = cluster.windows.get(&*name.to_lowercase()).ok_or_else(|| not_found(cluster, name))?;
     Ok(vec![WindowDeleted { cluster: id, name: window.name.clone() }.into()])
 }
 
@@ -106,6 +108,10 @@ fn changeable(state: &State, id: ClusterId) -> Result<&Arc<Cluster>, Refusal> {
     }
 }
 
-fn not_found(name: &str) -> Refusal {
-    Refusal::because(Code::ResourceNotFound, format!("The compute has no schedule '{name}'."))
+fn not_found(cluster: &Cluster, name: &str) -> Refusal {
+    let message = format!(
+        "Compute '{}' has no schedule '{name}'; 'neap compute schedule list {}' shows those it has.",
+        cluster.name, cluster.name
+    );
+    Refusal::because(Code::ResourceNotFound, message)
 }

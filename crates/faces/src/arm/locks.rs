@@ -5,7 +5,7 @@ use axum::response::Response;
 use neap_core::command::PutLock;
 use neap_core::lock::{Lock, LockLevel, LockScope};
 use neap_core::state::GroupKey;
-use neap_core::{Code, Command, Refusal, State};
+use neap_core::{Code, Command, Refusal, State, names};
 use serde_json::{Value, json};
 
 use super::{ML, errors, groups, paths, system_data, workspaces};
@@ -41,7 +41,7 @@ pub(crate) async fn answer(app: &App, ask: &Ask, scope: &[&str], rest: &[&str]) 
         },
         ("PUT", [name]) => {
             let there = state.locks.contains_key(&(place.clone(), name.to_lowercase().into()));
-            let (level, notes) = read(&ask.json()?)?;
+            let (level, notes) = read(name, &ask.json()?)?;
             let by = ask.caller.actor.as_str().into();
             let put = PutLock { scope: place.clone(), name: (*name).into(), level, notes: notes.into(), by };
             app.submit(&ask.caller, Command::PutLock(put), Vec::new()).await?;
@@ -76,7 +76,7 @@ fn no_lock(name: &str) -> Refusal {
     )
 }
 
-fn read(body: &Value) -> Result<(LockLevel, String), Refusal> {
+fn read(name: &str, body: &Value) -> Result<(LockLevel, String), Refusal> {
     let mut problems = Vec::new();
     let fields = Fields::of(Some(body), "", &mut problems);
     let properties = fields.object("properties", &mut problems);
@@ -87,6 +87,8 @@ fn read(body: &Value) -> Result<(LockLevel, String), Refusal> {
         let message =
             format!("The level of a lock is CanNotDelete or ReadOnly, not '{}'.", level.unwrap_or_default());
         problems.push(errors::bad(&message, "properties.level"));
+        // The core has this to say only of a lock that can be read.
+        problems.extend(names::check_lock_name(name));
     }
     Refusal::unless_empty(problems)?;
     parsed

@@ -83,7 +83,10 @@ async fn set(app: &App, ask: &Ask, location: &str, item: &Value) -> Result<(), U
     // A negative number takes the limit away.
     let limit = match item["limit"].as_i64() {
         Some(limit) => u64::try_from(limit).ok(),
-        None => return Err(Unset::Named("Failure")),
+        None => {
+            let message = "'limit' is a whole number; a negative one takes the limit away.";
+            return Err(Unset::Refused(super::errors::bad(message, "limit").into()));
+        }
     };
     if let (Holder::Workspace(workspace), Some(limit)) = (&key.holder, limit) {
         let subscription = state.workspaces.get(workspace).map(|w| w.subscription.to_lowercase().into());

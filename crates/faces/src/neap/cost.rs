@@ -31,6 +31,10 @@ pub(crate) fn get(app: &App, ask: &Ask, workspace: &Workspace) -> Result<Respons
     let by = by(ask.query.get("by").unwrap_or("cluster"), &mut problems);
     let from = time(ask, "from", workspace.created, &mut problems);
     let to = time(ask, "to", now, &mut problems).min(now);
+    if from > to && ask.query.get("from").is_some() {
+        let message = format!("From {} to {} is no time at all.", from.rfc3339(), to.rfc3339());
+        problems.push(Problem::new(Code::BadArgument, message).at("from"));
+    }
     Refusal::unless_empty(problems)?;
     let Some(by) = by else { return Err(Refusal::because(Code::BadArgument, "'by' is not known.")) };
     let columns = match &by {

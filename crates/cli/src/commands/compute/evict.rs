@@ -61,6 +61,8 @@ const SIMULATED_COLUMNS: &[Column] = &[
 ];
 
 pub async fn run(args: &EvictArgs, global: &Global, session: &Session) -> Outcome<ExitCode> {
+    // Before anything is taken back.
+    let patience = patience(args)?;
     let path = session.own_path(&format!("computes/{}/evict", segment(&args.cluster)));
     let asked = json!({"node": args.node, "grace_seconds": args.grace, "simulate": args.simulate, "reason": "a drill"});
     let taken = session.client.call(Method::POST, &path, Some(&asked)).await?.body;
@@ -75,7 +77,7 @@ pub async fn run(args: &EvictArgs, global: &Global, session: &Session) -> Outcom
     session.terminal.note(&format!("{} is taken back", text(&taken, "node")));
     let mut after = Vec::new();
     for job in list(&taken, "jobs") {
-        after.push(wait(args, job, session).await?);
+        after.push(wait(patience, job, session).await?);
     }
     let report = judge(&taken, &after, args.max_lost);
     match for_machines {
@@ -85,12 +87,17 @@ pub async fn run(args: &EvictArgs, global: &Global, session: &Session) -> Outcom
     Ok(if report["passed"] == true { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// How long the jobs are waited for. A grace that cannot be is the server's to refuse.
+fn patience(args: &EvictArgs) -> Outcome<Duration> {
+    let timeout = Duration::try_from_secs_f64(args.timeout)
+        .map_err(|_| Failure::usage("--timeout is seconds, and not below 0"))?;
+    Ok(timeout.saturating_add(Duration::try_from_secs_f64(args.grace).unwrap_or_default()))
+}
+
 /// Waits until the job runs again or has ended; gives what is known of it then.
-async fn wait(args: &EvictArgs, job: &Value, session: &Session) -> Outcome<Value> {
+async fn wait(patience: Duration, job: &Value, session: &Session) -> Outcome<Value> {
     let name = text(job, "job");
     let path = session.own_path(&format!("jobs/{}/checkpoint", segment(&name)));
-    let patience = Duration::try_from_secs_f64(args.grace + args.timeout)
-        .map_err(|_| Failure::usage("--grace and --timeout are seconds, and not below 0"))?;
     let back = async {
         loop {
             let now = session.client.get(&path).await?;

@@ -16,7 +16,7 @@ use super::read::{self, Asked, Form};
 use crate::app::{self, App, internal};
 use crate::ask::Ask;
 use crate::neap::dependents;
-use crate::reply;
+use crate::{limits, reply};
 
 pub(crate) async fn put(
     app: &App,
@@ -142,6 +142,18 @@ async fn change(
     {
         return Ok(None);
     }
+    let reference = ask.change_reference();
+    if let Some(chars) =
+        reference.map(|text| text.chars().count()).filter(|n| *n > limits::CHANGE_REFERENCE_CHARS_MAX)
+    {
+        asked.problems.push(errors::bad(
+            format!(
+                "The change reference has {chars} characters; {} is the limit.",
+                limits::CHANGE_REFERENCE_CHARS_MAX
+            ),
+            "x-neap-change-reference",
+        ));
+    }
     let document = app::document(&asked.document)?;
     let before = kept.unwrap_or_default();
     let put = PutCluster {
@@ -158,7 +170,7 @@ async fn change(
         idle_ms: asked.idle_ms.or(current.and_then(|cluster| i64::try_from(cluster.declared.idle_ms).ok())),
         dedicated: asked.dedicated,
         document: document.hash,
-        reference: ask.change_reference().map(Into::into),
+        reference: reference.map(Into::into),
         problems: asked.problems,
     };
     let command = match form {

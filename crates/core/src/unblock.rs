@@ -30,8 +30,8 @@ const ALTERNATIVES_MAX: usize = 3;
 /// Where more nodes than this would be asked for, nothing is tried out.
 const TRIED_NODES_MAX: u32 = 64;
 
-/// Jobs ahead are counted no further than this.
-const AHEAD_COUNTED_MAX: usize = 100_000;
+/// Jobs ahead are counted no further than this, so that a long queue is explained as quickly as a shorter one.
+const AHEAD_COUNTED_MAX: usize = 50_000;
 
 /// One thing that is in the way. The kinds come in the order in which they are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -2,7 +2,7 @@
 //! low-priority nodes back.
 
 use neap_core::cluster::{Cut, Tier};
-use neap_core::command::{PutCluster, SubmitJob};
+use neap_core::command::{PutCluster, RemakeCluster, SubmitJob};
 use neap_core::explain::queue_reasons;
 use neap_core::job::Exit;
 use neap_core::mix::TierChoice;
@@ -126,12 +126,23 @@ fn what_a_floor_may_be() {
     let world = World::new();
     for (put, says) in [
         (mixed(4, 3), "dedicated_instances is 4 and max_instances is 3"),
-        (mixed(-1, 3), "between 0 and"),
+        (mixed(-1, 3), "between 0 and 65000"),
+        (mixed(65_001, 65_000), "dedicated_instances is 65001; it must be between"),
         (PutCluster { tier: None, ..mixed(1, 3) }, "the tier is Dedicated"),
     ] {
         let refusal = world.ask(Command::PutCluster(put)).expect_err("it is refused");
         assert_eq!(refusal.code(), Code::InvalidScaleSettings);
         assert!(refusal.problems[0].message.contains(says), "{refusal:?}");
+    }
+    for (put, floor) in [
+        (mixed(3, 3), Some(3)),
+        (mixed(0, 3), None),
+        (PutCluster { tier: None, ..mixed(3, 3) }, None),
+        (PutCluster { tier: None, ..mixed(0, 3) }, None),
+    ] {
+        let mut world = World::new();
+        world.tell(Command::PutCluster(put));
+        assert_eq!(world.cpu().mix.as_ref().map(|mix| mix.floor.nodes), floor);
     }
     let mut world = self::world(0, 3);
     assert!(world.cpu().mix.is_none(), "all of it is low priority");
@@ -183,6 +194,51 @@ fn what_a_cluster_has_not_is_refused() {
     assert_eq!(mixed.refused(nodes(2, DEDICATED)), [Code::ResourceTooLarge]);
     assert_eq!(mixed.refused(nodes(2, after)), [Code::ResourceTooLarge]);
     assert!(mixed.ask(nodes(2, TierChoice::default())).is_ok());
+}
+
+#[test]
+fn a_gang_is_refused_where_no_tier_has_the_quota_or_the_machines_for_it() {
+    let nodes = |nodes: u32, tier: TierChoice| Command::SubmitJob(SubmitJob { tier, ..gang("g", nodes) });
+    let says = |world: &World, command: Command| {
+        let refusal = world.ask(command).expect_err("it is refused");
+        (refusal.code(), refusal.problems[0].message.to_string())
+    };
+    let mut world = self::world(3, 6);
+    for (pool, limit) in [(Pool::Dedicated, 8), (Pool::LowPriority, 4)] {
+        let key = QuotaKey { holder: Holder::Workspace(WORKSPACE), location: "westus".into(), pool };
+        world.tell(Command::SetQuota { key, limit: Some(limit), by: "me".into() });
+    }
+    assert!(world.ask(nodes(2, DEDICATED)).is_ok() && world.ask(nodes(2, TierChoice::default())).is_ok());
+    let (code, message) = says(&world, nodes(3, DEDICATED));
+    assert_eq!(code, Code::JobNodeCountExceedsCoreQuota);
+    assert!(message.contains("asks for 3 dedicated nodes") && message.contains("allows 2;"), "{message}");
+    let (code, message) = says(&world, nodes(2, LOW));
+    assert_eq!(code, Code::JobNodeCountExceedsCoreQuota);
+    assert!(message.contains("asks for 2 low-priority nodes") && message.contains("allows 1;"), "{message}");
+
+    let mut world = self::world(3, 6);
+    world.tell(Command::Start { release: "next".into(), settings: settings(|s| s.provider.nodes_max = 2) });
+    assert!(world.ask(nodes(2, TierChoice::default())).is_ok());
+    let (code, message) = says(&world, nodes(3, TierChoice::default()));
+    assert_eq!(code, Code::ResourceTooLarge);
+    assert!(message.contains("asks for 3 nodes"), "{message}");
+}
+
+#[test]
+fn size_and_tier_of_a_cluster_with_both_stay() {
+    let mut world = world(1, 3);
+    let remake = |size: &str, tier: &str| {
+        let put = PutCluster { size: Some(size.into()), tier: Some(tier.into()), ..mixed(1, 3) };
+        Command::RemakeCluster(RemakeCluster { put, make: None })
+    };
+    let size = world.cpu().shape.size.clone();
+    for command in [remake("STANDARD_DS4_V2", "low_priority"), remake(&size, "dedicated")] {
+        let refusal = world.ask(command).expect_err("it is refused");
+        let found = refusal.problems.iter().find(|problem| problem.code == Code::PropertyChangeNotAllowed);
+        assert!(found.is_some_and(|problem| problem.message.contains("nodes of both tiers")), "{refusal:?}");
+    }
+    world.tell(Command::PutCluster(mixed(0, 3)));
+    assert!(world.ask(remake("STANDARD_DS4_V2", "low_priority")).is_err(), "it had both");
 }
 
 #[test]

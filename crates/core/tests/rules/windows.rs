@@ -228,7 +228,10 @@ fn everything_that_is_wrong_is_said() {
         (put(|put| put.min = Some(-1)), "min is -1"),
         (put(|put| (put.min, put.max) = (Some(3), Some(2))), "min is 3 and max is 2"),
         (put(|put| put.name = "a b".into()), "The schedule name 'a b' is not valid"),
-        (Command::DeleteWindow { cluster: CPU, name: "x".into() }, "The compute has no schedule 'x'."),
+        (
+            Command::DeleteWindow { cluster: CPU, name: "x".into() },
+            "Compute 'cpu' has no schedule 'x'; 'neap compute schedule list cpu' shows those it has.",
+        ),
     ] {
         let why = why(&world, command);
         assert!(why.contains(part), "{part}: {why}");

@@ -6,6 +6,7 @@ use neap_core::cluster::Cut;
 use neap_core::command::PutCluster;
 use neap_core::explain;
 use neap_core::location::{Place, Scarce};
+use neap_core::node::NodeState;
 use neap_core::own::OwnPrice;
 use neap_core::settings::Settings;
 use neap_core::unblock::{self, Kind};
@@ -118,4 +119,60 @@ fn a_size_costs_what_its_location_asks() {
         named.shape.price.0
     };
     assert_eq!((price("cpu"), price("far")), (price("plain") * 3 / 2, 42));
+}
+
+/// Low-priority nodes in both locations, each with work; then dedicated work in westus. How many are taken in each.
+fn taken_back(westus: Place, eastus: Place, here: u32, there: u32, wanted: u32) -> (usize, usize) {
+    let mut world = World::with(places(&[("westus", westus), ("eastus", eastus)]));
+    let low = |name: &str, location: &str| {
+        let tier = Some("LowPriority".into());
+        let location = Some(location.into());
+        Command::PutCluster(PutCluster { tier, location, max: Some(8), ..cluster(name) })
+    };
+    world.tell(low("here", "westus"));
+    world.tell(low("there", "eastus"));
+    world.tell(put("cpu", "westus"));
+    let mut nodes = 0;
+    for (of, count) in [("here", here), ("there", there)] {
+        for number in 0..count {
+            let mut job = job(&format!("{of}-{number}"));
+            job.cluster = of.into();
+            let id = world.submit_job(job);
+            nodes += 1;
+            world.ready(nodes);
+            world.start(id);
+        }
+    }
+    for number in 0..wanted {
+        world.submit(&format!("firm-{number}"));
+    }
+    let in_cluster = |name: &str| {
+        let id = world.state.clusters.values().find(|c| &*c.name == name).map(|c| c.id);
+        let of = world.state.nodes.values().filter(|node| Some(node.cluster) == id);
+        of.filter(|node| matches!(node.state, NodeState::Preempted { .. })).count()
+    };
+    (in_cluster("here"), in_cluster("there"))
+}
+
+#[test]
+fn dedicated_work_takes_back_what_its_own_location_lacks() {
+    let cores = |cores: u64| Place { cores_max: Some(cores), ..Place::default() };
+    let any = Place::default;
+    for (westus, eastus, here, there, wanted, taken) in [
+        (at_most(2), any(), 2, 2, 1, (1, 0)),
+        (at_most(2), any(), 2, 2, 2, (2, 0)),
+        (at_most(3), any(), 2, 2, 1, (0, 0)),
+        (at_most(3), any(), 2, 2, 2, (1, 0)),
+        (at_most(2), any(), 0, 2, 1, (0, 0)),
+        (any(), at_most(2), 2, 2, 1, (0, 0)),
+        (cores(8), any(), 2, 2, 1, (1, 0)),
+        (cores(11), any(), 2, 2, 1, (1, 0)),
+        (cores(12), any(), 2, 2, 1, (0, 0)),
+        (cores(8), any(), 2, 0, 3, (2, 0)),
+        // All that it has would not be enough.
+        (cores(3), any(), 0, 2, 1, (0, 0)),
+    ] {
+        let found = taken_back(westus.clone(), eastus, here, there, wanted);
+        assert_eq!(found, taken, "{westus:?} with {here} and {there}, {wanted} wanted");
+    }
 }

@@ -412,3 +412,51 @@ fn the_floor_of_a_mixed_cluster_takes_its_own_burst_back() {
     assert_eq!(world.state.nodes.len(), 2);
     assert!(world.state.nodes.values().all(|node| node.is_live()));
 }
+
+/// Low-priority nodes of these sizes, each with work, on a machine of its own; then one dedicated node of that size is
+/// wanted. Which of them are taken back.
+fn taken_for(machine: neap_core::Capacity, strict: bool, low: &[&str], wanted: &str) -> Vec<u64> {
+    let mut world = World::with(settings(|s| {
+        (s.provider.machine, s.provider.strict) = (Some(machine), strict);
+    }));
+    for (at, size) in low.iter().enumerate() {
+        let (name, tier) = (format!("low{at}"), Some("LowPriority".into()));
+        world.tell(Command::PutCluster(PutCluster { tier, size: Some((*size).into()), ..cluster(&name) }));
+        let id = world.submit_job(SubmitJob { cluster: name.as_str().into(), ..job(&name) });
+        world.ready(at as u64 + 1);
+        world.wait(1_000);
+        world.start(id);
+    }
+    world.tell(Command::PutCluster(PutCluster { size: Some(wanted.into()), ..cluster("cpu") }));
+    world.submit("firm");
+    let taken = world.state.nodes.values().filter(|n| matches!(n.state, NodeState::Preempted { .. }));
+    taken.map(|node| node.id.0).collect()
+}
+
+#[test]
+fn what_the_machine_lacks_is_taken_back_and_nothing_else() {
+    const SMALL: &str = "Standard_DS3_v2";
+    const LARGE: &str = "Standard_DS4_v2";
+    const GPU: &str = "Standard_NC6s_v3";
+    let machine =
+        |cpus: u32, memory_mb, gpus| neap_core::Capacity { cpus_milli: cpus * 1_000, memory_mb, gpus };
+    for (machine, strict, low, wanted, taken) in [
+        // Cores and memory, then cores alone, then memory alone; room enough; and not counted at all.
+        (machine(8, 28_672, 0), true, [SMALL, SMALL].as_slice(), SMALL, [2].as_slice()),
+        (machine(8, 1_000_000, 0), true, &[SMALL, SMALL], SMALL, &[2]),
+        (machine(100, 28_672, 0), true, &[SMALL, SMALL], SMALL, &[2]),
+        (machine(11, 1_000_000, 0), true, &[SMALL, SMALL], SMALL, &[2]),
+        (machine(12, 43_008, 0), true, &[SMALL, SMALL], SMALL, &[]),
+        (machine(8, 28_672, 0), false, &[SMALL, SMALL], SMALL, &[]),
+        // Two small ones for a large one, one large one for a small one.
+        (machine(12, 1_000_000, 0), true, &[SMALL, SMALL, SMALL], LARGE, &[2, 3]),
+        (machine(100, 43_008, 0), true, &[SMALL, SMALL, SMALL], LARGE, &[2, 3]),
+        (machine(8, 28_672, 0), true, &[LARGE], SMALL, &[1]),
+        // Whoever has the GPU, however long it has worked, and whether cores are counted or not.
+        (machine(100, 1_000_000, 1), true, &[SMALL, GPU, SMALL], GPU, &[2]),
+        (machine(100, 1_000_000, 1), false, &[SMALL, GPU, SMALL], GPU, &[2]),
+        (machine(100, 1_000_000, 2), true, &[SMALL, GPU], GPU, &[]),
+    ] {
+        assert_eq!(taken_for(machine, strict, low, wanted), taken, "{machine:?} {strict} {low:?} {wanted}");
+    }
+}

@@ -101,8 +101,14 @@ impl Draft {
                 self.touched.clusters.extend(self.state.waiting_for_room.iter());
                 self.cluster(e.id);
             }
-            Event::ClusterUpdated(e) => self.cluster(e.id),
-            Event::ClusterDeleteRequested(e) => self.cluster(e.id),
+            Event::ClusterUpdated(e) => {
+                self.claim_changes(e.id);
+                self.cluster(e.id);
+            }
+            Event::ClusterDeleteRequested(e) => {
+                self.claim_changes(e.id);
+                self.cluster(e.id);
+            }
             Event::ClusterDeleted(e) => {
                 self.touched.clusters.extend(self.state.waiting_for_room.iter());
                 if let Some(cluster) = self.state.clusters.get(&e.id) {
@@ -222,6 +228,14 @@ impl Draft {
     fn node_goes(&mut self, id: NodeId) {
         self.node(id);
         if self.room_is_claimed() {
+            self.touched.clusters.extend(self.state.promising.iter());
+            self.touched.clusters.extend(self.state.waiting_for_room.iter());
+        }
+    }
+
+    /// What dedicated work waits for may be another size now: whoever lets it go first looks again.
+    fn claim_changes(&mut self, id: ClusterId) {
+        if self.state.clusters.get(&id).is_some_and(|cluster| cluster.wants_room()) {
             self.touched.clusters.extend(self.state.promising.iter());
             self.touched.clusters.extend(self.state.waiting_for_room.iter());
         }

@@ -460,3 +460,39 @@ fn what_the_machine_lacks_is_taken_back_and_nothing_else() {
         assert_eq!(taken_for(machine, strict, low, wanted), taken, "{machine:?} {strict} {low:?} {wanted}");
     }
 }
+
+#[test]
+fn low_priority_looks_again_when_dedicated_work_wants_what_it_cannot_have() {
+    let machine = neap_core::Capacity { cpus_milli: 8_000, memory_mb: 1_000_000, gpus: 0 };
+    let crowded = || {
+        let mut world = World::with(settings(|s| {
+            (s.provider.machine, s.provider.strict) = (Some(machine), true);
+        }));
+        let small = Some("Standard_DS2_v2".into());
+        let low = PutCluster { size: small, tier: Some("LowPriority".into()), max: Some(2), ..cluster("low") };
+        for put in [low, cluster("other"), cluster("cpu")] {
+            world.tell(Command::PutCluster(PutCluster { max: put.max.or(Some(1)), ..put }));
+        }
+        for (at, name) in ["low", "other"].into_iter().enumerate() {
+            let id = world.submit_job(SubmitJob { cluster: name.into(), ..job(name) });
+            world.ready(at as u64 + 1);
+            world.start(id);
+        }
+        world.submit("urgent");
+        world.submit_job(SubmitJob { cluster: "low".into(), ..job("another") });
+        assert_eq!(world.state.nodes.len(), 2, "what is free is kept for the dedicated work");
+        world
+    };
+    let in_all = |world: &World| world.state.nodes.len();
+
+    // A size for which there is no room, whatever is taken back.
+    let mut world = crowded();
+    let id = world.state.cluster(WORKSPACE, "cpu").expect("it is there").id;
+    let put = PutCluster { size: Some("Standard_DS4_v2".into()), max: Some(1), ..cluster("cpu") };
+    world.tell(Command::RemakeCluster(RemakeCluster { put, make: None }));
+    assert_eq!(in_all(&world), 3, "low priority has it at once");
+    // And a cluster that goes.
+    let mut world = crowded();
+    world.tell(Command::DeleteCluster { cluster: id, reason: "asked".into() });
+    assert_eq!(in_all(&world), 3);
+}

@@ -146,7 +146,9 @@ def test_storage_and_transfer_stand_beside_what_nodes_cost(places):
     row = wait_until(storage, "storage is on the bill", 30)
     assert row["name"] == "storage" and row["unit"] == "GB-month"
     assert row["usd"] == f"{row['micro_usd'] / 1e6:.6f}"
-    # What nodes cost is what it was: the sums by cause and by node are the same, to the micro-dollar.
+    # What nodes cost is what it was: the sums by cause and by node are the same, to the micro-dollar. They are asked for
+    # one after the other, so no node may change in between.
+    server.cli("compute", "delete", "-n", near, "--yes")
     at = server.get(f"{server.nws()}/cost?by=cause&to=2100-01-01T00:00:00Z")["to"]
     sums = [server.get(f"{server.nws()}/cost?by={by}&to={at}")["total_micro_usd"] for by in ("cause", "node", "user", "cluster")]
     assert len(set(sums)) == 1, sums
@@ -155,4 +157,3 @@ def test_storage_and_transfer_stand_beside_what_nodes_cost(places):
     told = server.cli("cost", "--by", "cause", "-o", "csv")
     assert told.stdout.splitlines()[0] == "name,kind,usd,node_hours,quantity,unit" and "storage,storage," in told.stdout
     assert "beside them (storage, transfer)" in told.stderr, told.stderr
-    server.cli("compute", "delete", "-n", near, "--yes")

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import time
 
 import pytest
 
@@ -12,11 +13,12 @@ from neapserver import unique, wait_until
 def wasteful(own_server):
     server = own_server("waste")
     name = unique("cw")
-    # A minute of idle time that serves nobody, and a node that the minimum keeps.
+    # A minute of idle time that serves nobody, and a node that the minimum keeps before there is any work.
     server.make_cluster(name, 1, 2, idle="PT60S")
+    wait_until(lambda: [node["state"] for node in server.nodes(name)] == ["idle"], "a node is there")
+    time.sleep(3)
     for _ in range(2):
         server.wait_job(server.submit(name, "sleep 0.5"), "Completed")
-    wait_until(lambda: len(server.nodes(name)) >= 1, "a node is there")
     return server, name
 
 

@@ -41,7 +41,7 @@ pub struct Handle {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) door: std::sync::mpsc::Sender<Message>,
-    pub(crate) published: ArcSwap<State>,
+    pub(crate) published: ArcSwap<Published>,
     pub(crate) changes: watch::Sender<u64>,
     pub(crate) reader: Reader,
     pub(crate) shutdown: watch::Sender<Option<Shutdown>>,
@@ -54,10 +54,31 @@ pub(crate) struct Inner {
     pub(crate) as_of: Option<Millis>,
 }
 
+/// The state after a record of the log. It reads as the state.
+#[derive(Debug)]
+pub(crate) struct Published {
+    pub(crate) state: State,
+    pub(crate) seq: u64,
+}
+
+impl std::ops::Deref for Published {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
 impl Handle {
     /// The last published state. Holding it costs nobody anything.
     pub fn state(&self) -> State {
         State::clone(&self.inner.published.load())
+    }
+
+    /// The same with the record that it is after: the tables may be ahead of it, and whoever reads both says up to where.
+    pub fn state_and_seq(&self) -> (State, u64) {
+        let published = self.inner.published.load();
+        (published.state.clone(), published.seq)
     }
 
     pub fn reader(&self) -> &Reader {

@@ -9,7 +9,7 @@ use neap_core::{Code, Millis, Refusal};
 use neap_ledger::Moment;
 use tokio::sync::watch;
 
-use crate::handle::{Handle, Inner};
+use crate::handle::{Handle, Inner, Published};
 use crate::limits;
 
 #[derive(Debug, Default)]
@@ -102,7 +102,7 @@ impl Handle {
         let (door, _nobody) = std::sync::mpsc::channel();
         let inner = Inner {
             door,
-            published: ArcSwap::from_pointee(moment.state.clone()),
+            published: ArcSwap::from_pointee(Published { state: moment.state.clone(), seq: moment.seq }),
             changes: watch::Sender::new(moment.seq),
             reader: moment.reader.clone(),
             shutdown: watch::Sender::new(None),

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::dispatch::Dispatch;
 use crate::errands::Errands;
-use crate::handle::{Handle, Inner};
+use crate::handle::{Handle, Inner, Published};
 use crate::machine::Machine;
 use crate::measured::Measured;
 use crate::metrics::Metrics;
@@ -77,7 +77,7 @@ pub async fn start(opened: Opened, parts: ControlParts) -> Result<Control, Start
     let (effects, wanted) = unbounded_channel();
     let inner = Arc::new(Inner {
         door,
-        published: ArcSwap::from_pointee(opened.state.clone()),
+        published: ArcSwap::from_pointee(Published { state: opened.state.clone(), seq: opened.head.seq }),
         changes: watch::Sender::new(opened.head.seq),
         reader: opened.ledger.reader(),
         shutdown: watch::Sender::new(None),

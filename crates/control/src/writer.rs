@@ -11,7 +11,7 @@ use neap_ledger::{Error, Ledger};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::clock::{self, Stopwatch};
-use crate::handle::{Inner, Ticket};
+use crate::handle::{Inner, Published, Ticket};
 use crate::limits;
 use crate::machine::{Answers, Input, Machine};
 
@@ -96,7 +96,8 @@ impl Writer {
                 let before = self.machine.state().clone();
                 let entries = std::mem::take(&mut step.batch.entries);
                 let (answers, effects) = self.machine.commit(step);
-                self.inner.published.store(Arc::new(self.machine.state().clone()));
+                let state = self.machine.state().clone();
+                self.inner.published.store(Arc::new(Published { state, seq: head.seq }));
                 self.inner.changes.send_replace(head.seq);
                 neap_crash::point("after-publish-before-answer");
                 self.answer(answers);

@@ -206,7 +206,7 @@ pub(crate) fn closed(before: &State, at: Millis, event: &Event) -> Vec<Posting> 
     let mut out: Vec<Posting> = Vec::new();
     for id in ends_slice_of(before, event) {
         if let Some(node) = before.nodes.get(&id) {
-            close(before, node, at, &mut out);
+            close(before, node, node.metered, at, &mut out);
         }
     }
     out
@@ -229,9 +229,14 @@ fn preparations(posting: Posting, started: &AttemptStarted) -> Vec<Posting> {
 
 /// What nodes that are not gone have cost since their last slice was closed: as if all of them ended now.
 pub fn open(state: &State, now: Millis) -> Vec<Segment> {
+    open_between(state, Millis(0), now)
+}
+
+/// The same, of the time between two moments alone.
+pub fn open_between(state: &State, from: Millis, to: Millis) -> Vec<Segment> {
     let mut out = Vec::new();
     for node in state.nodes.values() {
-        close(state, node, now, &mut out);
+        close(state, node, node.metered.max(from), to, &mut out);
     }
     let segment = |posting| match posting {
         Posting::Segment(segment) => Some(segment),
@@ -275,13 +280,12 @@ pub fn bill(node: &Node, at: Millis) -> u64 {
     u64::try_from(node.shape.price.over(at.since(node.requested))).unwrap_or(u64::MAX)
 }
 
-fn close(state: &State, node: &Node, at: Millis, out: &mut Vec<Posting>) {
-    let (from, to) = (node.metered, at.max(node.metered));
+fn close(state: &State, node: &Node, from: Millis, to: Millis, out: &mut Vec<Posting>) {
     let part = |from: Millis, to: Millis, cause: Cause, payer: Option<Payer>| {
         let cost = MicroUsd(bill(node, to) - bill(node, from));
         Segment { node: node.id, cluster: node.cluster, from, to, cost, cause, payer, attempt: None }
     };
-    if from == to {
+    if from >= to {
         return;
     }
     match node.state {

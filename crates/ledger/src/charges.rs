@@ -73,11 +73,12 @@ pub(crate) fn sums(tables: &Connection, query: &CostQuery) -> Result<Vec<ChargeR
     };
     let sql = format!(
         "SELECT kind, {key}, from_ms, to_ms, micro_usd, bytes FROM charges \
-         WHERE (?1 IS NULL OR workspace = ?1) AND to_ms >= ?2 AND from_ms < ?3"
+         WHERE (?1 IS NULL OR workspace = ?1) AND to_ms >= ?2 AND from_ms < ?3 AND id < ?4"
     );
     let workspace = query.workspace.map(|id| to_sql(id.0));
     let mut statement = tables.prepare_cached(&sql)?;
-    let mut rows = statement.query(params![workspace, to_sql(query.from.0), to_sql(query.to.0)])?;
+    let mut rows =
+        statement.query(params![workspace, to_sql(query.from.0), to_sql(query.to.0), query.ids_below()])?;
     let mut sums: BTreeMap<(ChargeKind, ChargeKey), (u64, u128, u128)> = BTreeMap::new();
     while let Some(row) = rows.next()? {
         let Some(kind) = ChargeKind::parse(&row.get::<_, String>(0)?) else { continue };

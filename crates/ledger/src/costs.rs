@@ -59,6 +59,15 @@ pub struct CostQuery {
     pub from: Millis,
     pub to: Millis,
     pub by: CostBy,
+    /// What records after this one have closed is open still.
+    pub upto_seq: u64,
+}
+
+impl CostQuery {
+    pub(crate) fn ids_below(&self) -> i64 {
+        let next = self.upto_seq.saturating_add(1).saturating_mul(PARTS_MAX);
+        to_sql(next.min(i64::MAX.cast_unsigned()))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,8 +110,8 @@ pub struct CostRow {
 pub(crate) fn sums(tables: &Connection, query: &CostQuery) -> Result<Vec<CostRow>> {
     let column = query.by.column();
     let workspace = query.workspace.map(|id| to_sql(id.0));
-    let span = params![workspace, to_sql(query.from.0), to_sql(query.to.0)];
-    let inside = "(?1 IS NULL OR workspace = ?1) AND from_ms >= ?2 AND to_ms <= ?3";
+    let span = params![workspace, to_sql(query.from.0), to_sql(query.to.0), query.ids_below()];
+    let inside = "(?1 IS NULL OR workspace = ?1) AND from_ms >= ?2 AND to_ms <= ?3 AND id < ?4";
     let sql = format!(
         "SELECT {column}, sum(micro_usd), sum(to_ms - from_ms) FROM costs WHERE {inside} GROUP BY {column} ORDER BY 2 DESC"
     );
@@ -112,7 +121,8 @@ pub(crate) fn sums(tables: &Connection, query: &CostQuery) -> Result<Vec<CostRow
     // Those that stick out of the time asked for are cut, so that adjoining times sum to the whole.
     let crossing = format!(
         "SELECT {column}, micro_usd, to_ms - from_ms, from_ms, to_ms FROM costs \
-         WHERE (?1 IS NULL OR workspace = ?1) AND to_ms > ?2 AND from_ms < ?3 AND (from_ms < ?2 OR to_ms > ?3)"
+         WHERE (?1 IS NULL OR workspace = ?1) AND to_ms > ?2 AND from_ms < ?3 AND (from_ms < ?2 OR to_ms > ?3) \
+         AND id < ?4"
     );
     let mut statement = tables.prepare_cached(&crossing)?;
     let cut = statement.query_map(span, |row| {
@@ -130,7 +140,7 @@ pub(crate) fn sums(tables: &Connection, query: &CostQuery) -> Result<Vec<CostRow
 }
 
 /// The part of a cost that falls between `a` and `b`: a difference, so that parts sum to the whole.
-pub fn cut_cost(micro_usd: u64, from: Millis, to: Millis, a: Millis, b: Millis) -> u64 {
+pub(crate) fn cut_cost(micro_usd: u64, from: Millis, to: Millis, a: Millis, b: Millis) -> u64 {
     let upto = |x: Millis| {
         let part = u128::from(micro_usd) * u128::from(x.since(from)) / u128::from(to.since(from).max(1));
         u64::try_from(part).unwrap_or(u64::MAX)

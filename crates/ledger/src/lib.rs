@@ -31,7 +31,7 @@ mod verify;
 
 pub use chain::{Envelope, GENESIS, Hash, Head};
 pub use charges::{ChargeKey, ChargeRow, with_open as with_open_charges};
-pub use costs::{CostBy, CostQuery, CostRow, add as add_cost, cut_cost};
+pub use costs::{CostBy, CostQuery, CostRow, add as add_cost};
 pub use document::Document;
 pub use error::Error;
 pub use ledger::{Batch, Entry, Ledger, Opened, Options};

@@ -195,6 +195,28 @@ fn what_is_open_is_counted_up_to_now() {
     assert_eq!(meter::bill(&node, Millis(0)), 0, "nothing before it was asked for");
 }
 
+#[test]
+fn what_is_open_can_be_asked_for_by_the_moment() {
+    let mut books = Books::new(0, 1);
+    books.tell(Command::SubmitJob(job("runs")));
+    books.after(|world| world.ready(1));
+    books.after(|world| world.start(JobId(1)));
+    books.pass(9_000);
+    let (state, now) = (&books.world.state, books.world.now);
+    let node = state.nodes[&NodeId(1)].clone();
+    let open = |from, to| meter::open_between(state, from, to).iter().map(|s| s.cost.0).sum::<u64>();
+    let mut sum = 0;
+    // No matter when it is asked: what a time has cost is what the bill says, and adjoining times sum to it.
+    for part in 0..900 {
+        let (from, to) = (node.metered.plus(part * 10), node.metered.plus(part * 10 + 10));
+        assert_eq!(open(from, to), meter::bill(&node, to) - meter::bill(&node, from));
+        sum += open(from, to);
+    }
+    assert_eq!((sum, node.metered.plus(9_000)), (open(Millis(0), now), now));
+    assert_eq!(open(now, now), 0);
+    assert_eq!(open(Millis(0), node.metered), 0, "what is closed is on the books");
+}
+
 fn facts(pairs: &[(&str, u64)]) -> AttemptFacts {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), value.to_string())).collect()
 }

@@ -469,7 +469,8 @@ fn low_priority_looks_again_when_dedicated_work_wants_what_it_cannot_have() {
             (s.provider.machine, s.provider.strict) = (Some(machine), true);
         }));
         let small = Some("Standard_DS2_v2".into());
-        let low = PutCluster { size: small, tier: Some("LowPriority".into()), max: Some(2), ..cluster("low") };
+        let low =
+            PutCluster { size: small, tier: Some("LowPriority".into()), max: Some(2), ..cluster("low") };
         for put in [low, cluster("other"), cluster("cpu")] {
             world.tell(Command::PutCluster(PutCluster { max: put.max.or(Some(1)), ..put }));
         }

@@ -11,7 +11,7 @@ use neap_core::documents::JobMeta;
 use neap_core::meter::{self, Segment};
 use neap_core::state::Workspace;
 use neap_core::{ClusterId, Code, DocHash, JobId, Millis, Problem, Refusal, State};
-use neap_ledger::{ChargeKey, ChargeRow, CostBy, CostQuery, CostRow, add_cost, cut_cost, with_open_charges};
+use neap_ledger::{ChargeKey, ChargeRow, CostBy, CostQuery, CostRow, add_cost, with_open_charges};
 use serde_json::{Value, json};
 
 use crate::app::{App, unreadable};
@@ -26,7 +26,7 @@ enum By {
 }
 
 pub(crate) fn get(app: &App, ask: &Ask, workspace: &Workspace) -> Result<Response, Refusal> {
-    let (state, now) = (app.state(), app.now());
+    let ((state, upto_seq), now) = (app.control.state_and_seq(), app.now());
     let mut problems = Vec::new();
     let by = by(ask.query.get("by").unwrap_or("cluster"), &mut problems);
     let from = time(ask, "from", workspace.created, &mut problems);
@@ -41,9 +41,9 @@ pub(crate) fn get(app: &App, ask: &Ask, workspace: &Workspace) -> Result<Respons
         By::Plain(by) => *by,
         By::Tag(_) => CostBy::Meta,
     };
-    let query = CostQuery { workspace: Some(workspace.id), from, to, by: columns };
+    let query = CostQuery { workspace: Some(workspace.id), from, to, by: columns, upto_seq };
     let mut rows = app.control.reader().costs(&query).map_err(unreadable)?;
-    for segment in meter::open(&state, now) {
+    for segment in meter::open_between(&state, from, to) {
         if let Some(row) = open_row(app, &state, workspace, &query, &segment)? {
             add_cost(&mut rows, row);
         }
@@ -123,8 +123,9 @@ pub(super) fn spent(
     cluster: ClusterId,
     to: Millis,
 ) -> Result<String, Refusal> {
-    let query = CostQuery { workspace: Some(workspace.id), from: Millis(0), to, by: CostBy::Cluster };
-    let state = app.state();
+    let (state, upto_seq) = app.control.state_and_seq();
+    let by = CostBy::Cluster;
+    let query = CostQuery { workspace: Some(workspace.id), from: Millis(0), to, by, upto_seq };
     let mut rows = app.control.reader().costs(&query).map_err(unreadable)?;
     for segment in meter::open(&state, to) {
         if let Some(row) = open_row(app, &state, workspace, &query, &segment)? {
@@ -170,7 +171,7 @@ pub(super) fn time(ask: &Ask, key: &str, default: Millis, problems: &mut Vec<Pro
     parsed.map_or(default, Millis)
 }
 
-/// A slice that is still open, as far as it falls into the time asked for.
+/// A slice that is still open.
 fn open_row(
     app: &App,
     state: &State,
@@ -179,16 +180,12 @@ fn open_row(
     segment: &Segment,
 ) -> Result<Option<CostRow>, Refusal> {
     let here = state.clusters.get(&segment.cluster).is_some_and(|cluster| cluster.workspace == workspace.id);
-    let (a, b) = (segment.from.max(query.from), segment.to.min(query.to));
-    if !here || a >= b {
+    if !here {
         return Ok(None);
     }
     let job = segment.payer.as_ref().map(|payer| payer.job);
-    let mut row = CostRow {
-        micro_usd: cut_cost(segment.cost.0, segment.from, segment.to, a, b),
-        node_ms: b.since(a),
-        ..CostRow::default()
-    };
+    let mut row =
+        CostRow { micro_usd: segment.cost.0, node_ms: segment.to.since(segment.from), ..CostRow::default() };
     match query.by {
         CostBy::Cluster => row.cluster = Some(segment.cluster),
         CostBy::Job => row.job = job,

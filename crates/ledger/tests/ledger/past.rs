@@ -5,16 +5,19 @@ use neap_ledger::{Archived, CostBy, CostQuery, JobFilter, Members, Reader};
 
 use crate::story::{CLUSTER, Story, WORKSPACE, open};
 
+fn costs(by: CostBy, upto_seq: u64) -> CostQuery {
+    CostQuery { workspace: None, from: Millis(0), to: Millis(u64::MAX >> 1), by, upto_seq }
+}
+
 /// Everything that tables show, in words.
 fn shown(reader: &Reader) -> String {
     let all = JobFilter { archived: Archived::All, members: Members::With, ..JobFilter::default() };
-    let costs = CostQuery { workspace: None, from: Millis(0), to: Millis(u64::MAX >> 1), by: CostBy::Job };
     format!(
         "{:?}\n{:?}\n{:?}\n{:?}",
         reader.jobs(WORKSPACE, &all, None, 1_000).unwrap(),
         reader.nodes(CLUSTER, true, 1_000).unwrap(),
         reader.revisions(CLUSTER, 10).unwrap().len(),
-        reader.costs(&costs).unwrap(),
+        reader.costs(&costs(CostBy::Job, u64::MAX)).unwrap(),
     )
 }
 
@@ -41,6 +44,26 @@ fn what_was_is_made_again_from_the_log() {
         assert_eq!(shown(&moment.reader), tables, "record {seq}");
     }
     assert!(dir.path().join("past").read_dir().unwrap().next().is_none(), "nothing stays behind");
+}
+
+#[test]
+fn what_later_records_closed_is_no_part_of_what_was_spent_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut opened = open(dir.path());
+    let reader = opened.ledger.reader();
+    let mut story = Story::begin();
+    let spent = |seq| reader.costs(&costs(CostBy::Node, seq)).unwrap();
+    let mut then = Vec::new();
+    for step in 0..240_usize {
+        story.step((step * 7 + step / 11) as u8);
+        story.commit(&mut opened.ledger);
+        then.push((opened.ledger.head().seq, spent(u64::MAX)));
+    }
+    let last = then.last().unwrap().1.clone();
+    assert!(last.iter().map(|row| row.micro_usd).sum::<u64>() > 0 && last != then[120].1);
+    for (seq, before) in then {
+        assert_eq!(spent(seq), before, "record {seq}");
+    }
 }
 
 #[test]

@@ -298,6 +298,10 @@ def test_differences_that_cannot_be_asked_for(strict, compute):
     refused(strict, ("GET", f"{path}?from=2001-01-01T00:00:00Z"), ["diff", compute, "--from", "2001-01-01"], "BadArgument", "The log begins at ", ", and 2001-01-01T00:00:00.000Z is before that.")
     refused(strict, ("GET", f"{path}?from={now}&to=2999-01-01T00:00:00Z"), ["diff", compute, "--from", now, "--to", "2999-01-01"], "BadArgument", "2999-01-01T00:00:00.000Z is in the future; it is ")
     refused(strict, ("GET", f"computes/nowhere/diff?from={now}"), ["diff", "nowhere", "--from", now], "ResourceNotFound", "The Compute with name 'nowhere' was not found.", status=404)
+    early, late = "2001-01-01T00:00:00.000Z is before that.", "2999-01-01T00:00:00.000Z is in the future; it is "
+    answer = strict.http("GET", f"{strict.nws()}/{path}?from=2001-01-01T00:00:00Z&to=2999-01-01T00:00:00Z")
+    assert answer.status_code == 400 and early in answer.text and late in answer.text, answer.text
+    by_cli(strict, ["diff", compute, "--from", "2001-01-01", "--to", "2999-01-01"], early, late, exit=1)
     by_rest(strict, ("GET", path), "BadArgument", "'from' is missing: a time such as 2026-11-01T00:00:00Z.")
     by_cli(strict, ["diff", compute], "--from <TIME>", exit=2)
     for key in ("from", "to"):

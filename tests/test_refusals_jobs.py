@@ -271,11 +271,15 @@ def test_nodes_that_cannot_be_changed(strict, clusters, mark):
     for verb in ("cordon", "uncordon", "drain"):
         for node in ("n-99999", "first"):
             refused(strict, ("POST", f"computes/{name}/nodes/{node}/{verb}", {}), ["node", verb, node, "-c", name], "ResourceNotFound", f"The Node with name '{node}' was not found.", status=404)
+    by_rest(strict, ("GET", f"computes/{name}/queue?top=lots"), "BadArgument", "'lots' is not a number of jobs, from 0 to ")
     refused(strict, ("GET", f"computes/{name}/nodes/n-99999/log"), ["compute", "node-log", "-n", name, "--node", "n-99999"], "ResourceNotFound", "The Node with name 'n-99999' was not found.", status=404)
     # A node of another cluster is none of this one's; and what is on its way out stays so.
     job = strict.submit(name, "trap '' TERM; while :; do sleep 1; done", environmentVariables={"NEAP_TEST_MARK": mark})
     strict.wait_job(job, "Running")
     node = strict.nodes(name)[0]["node_id"]
+    answer = strict.http("POST", f"{strict.nws()}/computes/{name}/nodes/{node}/cordon", data="{reason:")
+    assert answer.status_code == 400 and "The request body is not JSON" in answer.text, answer.text
+    assert not strict.nodes(name)[0]["cordoned"], "nothing was done"
     other = clusters["plain"]
     refused(strict, ("POST", f"computes/{other}/nodes/{node}/cordon", {}), ["node", "cordon", node, "-c", other], "ResourceNotFound", f"The Node with name '{node}' was not found.", status=404)
     refused(strict, ("POST", f"computes/{other}/evict", {"node": node}), ["node", "remove", node, "-c", other], "ResourceNotFound", f"Node {node} was not found on this compute.", status=404)

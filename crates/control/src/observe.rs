@@ -286,7 +286,7 @@ fn left(batch: &Batch<'_>, node: NodeId, word: &'static str) {
 fn request_word(reason: &str) -> &'static str {
     if reason.starts_with("min_instances") {
         "minimum"
-    } else if reason.ends_with("wait") {
+    } else if reason.ends_with("wait") || reason.ends_with("waits") {
         "jobs_wait"
     } else {
         "other"

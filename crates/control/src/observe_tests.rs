@@ -158,5 +158,6 @@ fn reasons_become_a_closed_set_of_words() {
         assert_eq!(leave_word(reason), word, "{reason}");
     }
     assert_eq!(request_word("12 jobs wait"), "jobs_wait");
+    assert_eq!(request_word("1 job waits"), "jobs_wait");
     assert_eq!(request_word("min_instances is 1"), "minimum");
 }

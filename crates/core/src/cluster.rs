@@ -14,7 +14,7 @@ use crate::node::Node;
 use crate::queue::{Lane, Share};
 use crate::quota::QuotaKey;
 use crate::state::GroupKey;
-use crate::units::{Capacity, MicroUsd, Millis};
+use crate::units::{Capacity, MicroUsd, Millis, more_nodes_are};
 use crate::window::{Scheduled, Windows};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -295,8 +295,9 @@ impl Cut {
                 format!("A node needs {needed}; the machine has {free} free and local.capacity is strict.")
             }
             Self::Location { location, of: Scarce::Nodes, in_use, max, needed } => {
+                let more = more_nodes_are(u32::try_from(*needed).unwrap_or(u32::MAX), "");
                 format!(
-                    "{needed} more nodes are needed and {location} has {max} (locations in config.yaml), of which {in_use} are in use, over all clusters."
+                    "{more} needed and {location} has {max} (locations in config.yaml), of which {in_use} are in use, over all clusters."
                 )
             }
             Self::Location { location, of: Scarce::Cores, in_use, max, needed } => {

@@ -53,7 +53,7 @@ fn world(events: &[(u64, Event)]) -> State {
 }
 
 fn requested(id: u64) -> Event {
-    let reason: Arc<str> = "1 jobs wait".into();
+    let reason: Arc<str> = "1 job waits".into();
     NodeRequested {
         lease: None,
         id: NodeId(id),

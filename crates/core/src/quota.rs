@@ -18,6 +18,7 @@ use crate::own::Own;
 use crate::planted::{self, Bug};
 use crate::problem::{Code, Problem};
 use crate::state::State;
+use crate::units::nodes_are;
 
 /// Whose limit it is. Both count: the tighter one binds.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -248,7 +249,7 @@ fn refusal(state: &State, key: &QuotaKey, asked: u64, before: u64, wanted: Decla
     let (code, asks) = if wanted.existing.is_none() && least > free && key.pool != Pool::Clusters {
         (
             Code::ClusterMinNodesExceedCoreQuota,
-            format!("{least_nodes} nodes of {} are {least} {unit}", wanted.shape.size),
+            format!("{} {least} {unit}", nodes_are(least_nodes, &format!(" of {}", wanted.shape.size))),
         )
     } else if key.pool == Pool::Clusters {
         (Code::ClusterCoreQuotaReached, "this is one more cluster".into())
@@ -256,9 +257,8 @@ fn refusal(state: &State, key: &QuotaKey, asked: u64, before: u64, wanted: Decla
         (
             Code::ClusterCoreQuotaReached,
             format!(
-                "{} nodes of {} at {per_node} cores are {asked} {unit}",
-                asked / per_node.max(1),
-                wanted.shape.size
+                "{} {asked} {unit}",
+                nodes_are(asked / per_node.max(1), &format!(" of {} at {per_node} cores", wanted.shape.size))
             ),
         )
     };

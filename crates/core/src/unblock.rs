@@ -21,7 +21,7 @@ use crate::plan::{Packing, counted, provider_nodes_ever, yields};
 use crate::queue::Order;
 use crate::quota;
 use crate::state::State;
-use crate::units::{Capacity, Millis};
+use crate::units::{Capacity, Millis, more_nodes_are};
 use crate::whatif;
 use crate::window;
 
@@ -311,7 +311,8 @@ fn growth(
     let passed = quota::limits_on_nodes(state, cluster).find(|(_, limit, in_use)| in_use + needed > *limit);
     if let Some((key, limit, in_use)) = passed {
         let sentence = format!(
-            "{missing} more nodes of {cores} cores are needed and {in_use} of {limit} are in use of {key}; ask for more with 'neap quota request {} --location {} --limit {}'.",
+            "{} needed and {in_use} of {limit} are in use of {key}; ask for more with 'neap quota request {} --location {} --limit {}'.",
+            more_nodes_are(missing, &format!(" of {cores} cores")),
             key.pool.flag(),
             key.location,
             in_use + needed
@@ -339,7 +340,8 @@ fn provider(state: &State, nominal: Capacity, missing: u32, job: &Job) -> Option
     let at_once = if job.nodes > 1 { " at once" } else { "" };
     if in_use.saturating_add(missing) > provider.nodes_max {
         return Some(format!(
-            "{missing} more nodes are needed{at_once}; the provider makes at most {} (local.max_nodes) and {in_use} exist, over all clusters.",
+            "{} needed{at_once}; the provider makes at most {} (local.max_nodes) and {in_use} exist, over all clusters.",
+            more_nodes_are(missing, ""),
             provider.nodes_max
         ));
     }
@@ -349,14 +351,15 @@ fn provider(state: &State, nominal: Capacity, missing: u32, job: &Job) -> Option
     for _ in 0..missing {
         if each.gpus > free.gpus {
             return Some(format!(
-                "{missing} more nodes with {} GPU(s) are needed{at_once}; {} of this machine's are free, and a GPU is never in two nodes.",
-                each.gpus,
+                "{} needed{at_once}; {} of this machine's are free, and a GPU is never in two nodes.",
+                more_nodes_are(missing, &format!(" with {} GPU(s)", each.gpus)),
                 machine.minus(state.provided).gpus
             ));
         }
         if !free.fits(each) {
             return Some(format!(
-                "{missing} more nodes of {each} are needed{at_once}; the machine has {} free and local.capacity is strict.",
+                "{} needed{at_once}; the machine has {} free and local.capacity is strict.",
+                more_nodes_are(missing, &format!(" of {each}")),
                 machine.minus(state.provided)
             ));
         }

@@ -82,6 +82,30 @@ impl fmt::Display for Capacity {
     }
 }
 
+/// `1 node of S is`, `2 nodes of S are`: for sentences.
+pub fn nodes_are(nodes: impl Into<u64>, of: &str) -> String {
+    match nodes.into() {
+        1 => format!("1 node{of} is"),
+        n => format!("{n} nodes{of} are"),
+    }
+}
+
+/// `1 more node of 4 cores is needed`, `2 more nodes of 4 cores are needed`.
+pub fn more_nodes_are(nodes: u32, of: &str) -> String {
+    match nodes {
+        1 => format!("1 more node{of} is"),
+        n => format!("{n} more nodes{of} are"),
+    }
+}
+
+/// `1 job waits`, `2 jobs wait`.
+pub fn jobs_wait(jobs: usize) -> String {
+    match jobs {
+        1 => "1 job waits".into(),
+        n => format!("{n} jobs wait"),
+    }
+}
+
 /// Money in millionths of a US dollar.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -25,7 +25,7 @@ use crate::queue::Order;
 use crate::quota;
 use crate::settings::ProviderSettings;
 use crate::state::State;
-use crate::units::{Capacity, Millis};
+use crate::units::{Capacity, Millis, jobs_wait};
 use crate::window;
 
 /// Of whoever may have no more, so many are named.
@@ -465,7 +465,7 @@ fn grow(
     let reason: Arc<str> = if cluster.queue.is_empty() {
         format!("min_instances is {}", cluster.scale.min).into()
     } else {
-        format!("{} jobs wait", cluster.queue.len()).into()
+        jobs_wait(cluster.queue.len()).into()
     };
     let waiting = causes(&draft.state, cluster, part, gap, now);
     for at in 0..gap {

@@ -87,10 +87,17 @@ pub(crate) async fn get(
             "'from' is missing: a time such as 2026-11-01T00:00:00Z.",
         ));
     };
-    let before = past::at(app, "from", from).await?;
+    let before = past::at(app, "from", from).await;
     let after = match ask.query.get("to") {
-        Some(to) => past::at(app, "to", to).await?,
-        None => app.clone(),
+        Some(to) => past::at(app, "to", to).await,
+        None => Ok(app.clone()),
+    };
+    let (before, after) = match (before, after) {
+        (Ok(before), Ok(after)) => (before, after),
+        (Err(from), Err(to)) => {
+            return Err(Refusal { problems: from.problems.into_iter().chain(to.problems).collect() });
+        }
+        (Err(one), Ok(_)) | (Ok(_), Err(one)) => return Err(one),
     };
     let (a, b) = (Side::read(&before, workspace, name)?, Side::read(&after, workspace, name)?);
     if a.at > b.at {

@@ -120,7 +120,7 @@ pub(crate) async fn change(
     let cluster = state.cluster(workspace.id, name).ok_or_else(|| errors::not_found("Compute", name))?;
     let id = node_id(node).filter(|id| cluster.nodes.contains(id));
     let id = id.ok_or_else(|| errors::not_found("Node", node))?;
-    let body = ask.json().unwrap_or_default();
+    let body = ask.json()?;
     let said = body.get("reason").and_then(Value::as_str).filter(|reason| !reason.is_empty());
     let reason = said.map_or_else(|| format!("{} asked for it ({verb})", ask.caller.actor), str::to_owned);
     let command = match verb {

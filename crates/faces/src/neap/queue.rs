@@ -8,7 +8,7 @@ use neap_core::job::Need;
 use neap_core::queue::Order;
 use neap_core::state::Workspace;
 use neap_core::window::next_change;
-use neap_core::{Command, Refusal, State, unblock};
+use neap_core::{Code, Command, Problem, Refusal, State, unblock};
 use serde_json::{Value, json};
 
 use crate::app::App;
@@ -21,8 +21,14 @@ use crate::{limits, reply};
 pub(crate) fn get(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> Result<Response, Refusal> {
     let (state, now) = (app.state(), app.now());
     let cluster = state.cluster(workspace.id, name).ok_or_else(|| errors::not_found("Compute", name))?;
-    let asked = ask.query.get("top").and_then(|top| top.parse().ok());
-    let top = asked.unwrap_or(limits::QUEUE_SHOWN).min(limits::QUEUE_SHOWN_MAX);
+    let top = match ask.query.get("top") {
+        Some(top) => top.parse().map_err(|_| {
+            let message = format!("'{top}' is not a number of jobs, from 0 to {}.", limits::QUEUE_SHOWN_MAX);
+            Refusal::from(Problem::new(Code::BadArgument, message).at("top"))
+        })?,
+        None => limits::QUEUE_SHOWN,
+    };
+    let top = top.min(limits::QUEUE_SHOWN_MAX);
     let mut order = Order::new(&state, cluster);
     let mut gate = Gate::new(&state);
     let mut jobs = Vec::new();

@@ -31,7 +31,7 @@ pub(crate) async fn answer(
         ("POST", [id, "approve" | "deny"]) => {
             let approved = rest[1] == "approve";
             let id = number(id)?;
-            let reason = reason(&ask.json().unwrap_or_default());
+            let reason = reason(&ask.json()?);
             let by = ask.caller.actor.as_str().into();
             let command = Command::AnswerQuota { request: id, approved, by, reason: reason.into() };
             app.submit(&ask.caller, command, Vec::new()).await?;

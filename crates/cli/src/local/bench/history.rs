@@ -184,7 +184,7 @@ impl Past {
 
     fn boot(&self, id: NodeId, deadline: Millis) -> Vec<Event> {
         let nominal = self.state.clusters.get(&self.runs).map(|c| c.shape.nominal).unwrap_or_default();
-        let reason = "1 jobs wait".into();
+        let reason = "1 job waits".into();
         vec![
             NodeRequested {
                 id,

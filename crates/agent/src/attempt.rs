@@ -1,133 +1,30 @@
 //! One attempt, from its folder to its last upload: prepare, launch, listen to its supervisor, finalize.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use neap_protocol::{AttemptRef, AttemptSpec, Exit, FailureClass, Isolation, NodeFacts, StopWhy};
-use neap_sandbox::{
-    Event, ExitRecord, Launch, Outcome, SLOTS_MAX, Spawner, SpoolEnd, SpoolReader, Used, boot_ms,
-};
+use neap_protocol::{AttemptRef, AttemptSpec, Exit, FailureClass, Isolation, StopWhy};
+use neap_sandbox::{Event, ExitRecord, Launch, Outcome, SLOTS_MAX, SpoolEnd, SpoolReader, Used, boot_ms};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
-use crate::blobs::{Blobs, Moved};
+use crate::blobs::Moved;
 use crate::boot_log;
 use crate::checkpoint::{self, Keeping, Kept};
-use crate::config::NodeConfig;
 use crate::container;
-use crate::environment::ENGINE_KNOWN_MS;
-use crate::environment::cache::{Build, Cache};
-use crate::environment::engine::Engine;
+use crate::environment::cache::Build;
 use crate::environment::order::Answer;
 use crate::environment::provide::{Ground, Provided};
-use crate::folder::{Folder, Folders};
-use crate::gpus::{self, Gpus, Held, Meter};
+use crate::folder::Folder;
+use crate::gpus::{self, Held, Meter};
+use crate::node::{Node, Slot};
 use crate::prepare::{self, Layout, limits};
-use crate::python::{self, Interpreter};
+use crate::python::Interpreter;
 use crate::services::{self, Desk};
 use crate::session::{Input, prepare_failed};
 use crate::{distributed, driver::Happening, finalize, warning};
-
-/// What all attempts of a node share.
-#[derive(Debug)]
-pub(crate) struct Node {
-    pub config: NodeConfig,
-    pub facts: NodeFacts,
-    pub folders: Rc<Folders>,
-    pub path: String,
-    pub spawner: Spawner,
-    pub ca_pem: Vec<u8>,
-    pub blobs: OnceCell<Blobs>,
-    pub python: tokio::sync::OnceCell<Option<Interpreter>>,
-    pub python_for_others: tokio::sync::OnceCell<Option<Interpreter>>,
-    pub slots: RefCell<BTreeSet<u32>>,
-    /// Environments of all nodes of this host.
-    pub cache: Cache,
-    pub engines: Engines,
-    pub gpus: Gpus,
-}
-
-/// What is known of the container engine for a while.
-#[derive(Debug, Default)]
-pub(crate) struct Engines {
-    found: RefCell<Option<(u64, Result<Engine, String>)>>,
-    /// Images that could not be had, until when that is believed, and why.
-    absent: RefCell<BTreeMap<String, (u64, String)>>,
-}
-
-impl Node {
-    /// The container engine, or why there is none.
-    pub(crate) async fn engine(&self) -> Result<Engine, String> {
-        if let Some((until_ms, found)) = &*self.engines.found.borrow()
-            && boot_ms() < *until_ms
-        {
-            return found.clone();
-        }
-        let found = Engine::find(&self.config.engine).await;
-        self.engines.found.replace(Some((boot_ms() + ENGINE_KNOWN_MS, found.clone())));
-        found
-    }
-
-    pub(crate) fn absent_image(&self, name: &str) -> Option<String> {
-        let absent = self.engines.absent.borrow();
-        absent.get(name).filter(|(until_ms, _)| boot_ms() < *until_ms).map(|(_, why)| why.clone())
-    }
-
-    pub(crate) fn remember_absent(&self, name: &str, why: &str, until_ms: u64) {
-        let mut absent = self.engines.absent.borrow_mut();
-        absent.retain(|_, (until_ms, _)| boot_ms() < *until_ms);
-        absent.insert(name.to_owned(), (until_ms, why.to_owned()));
-    }
-
-    /// The client for blobs, made when the first attempt needs one.
-    pub(crate) fn blobs_or_error(&self) -> Result<Blobs, String> {
-        if let Some(blobs) = self.blobs.get() {
-            return Ok(blobs.clone());
-        }
-        let blobs = Blobs::new(&self.ca_pem)?;
-        Ok(self.blobs.get_or_init(|| blobs).clone())
-    }
-
-    pub(crate) fn blobs(&self) -> Result<Blobs, Exit> {
-        self.blobs_or_error().map_err(|e| prepare_failed(FailureClass::System, e))
-    }
-
-    /// The interpreter that such an attempt can run; looked for once.
-    pub(crate) async fn python(&self, isolation: Isolation) -> Option<Interpreter> {
-        let for_others = isolation == Isolation::Full && self.spawner.capabilities().root;
-        let cell = if for_others { &self.python_for_others } else { &self.python };
-        cell.get_or_init(|| python::find(&self.path, for_others)).await.clone()
-    }
-
-    /// The user that such an attempt in this slot runs as, if another than the agent's.
-    pub(crate) fn user(&self, isolation: Isolation, slot: u32) -> Option<u32> {
-        (isolation == Isolation::Full && self.spawner.capabilities().root)
-            .then(|| neap_sandbox::attempt_user(self.config.node, slot))
-    }
-}
-
-/// A place among the attempts that run at once, given back when dropped.
-struct Slot<'a> {
-    node: &'a Node,
-    number: u32,
-}
-
-impl<'a> Slot<'a> {
-    fn take(node: &'a Node) -> Option<Self> {
-        let mut taken = node.slots.borrow_mut();
-        let number = (0..SLOTS_MAX).find(|number| !taken.contains(number))?;
-        taken.insert(number);
-        Some(Self { node, number })
-    }
-}
-
-impl Drop for Slot<'_> {
-    fn drop(&mut self) {
-        self.node.slots.borrow_mut().remove(&self.number);
-    }
-}
 
 /// What the driver tells a running attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

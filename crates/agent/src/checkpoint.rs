@@ -25,11 +25,11 @@ use neap_protocol::{
 use rustix::fs::{Mode, OFlags};
 use sha2::{Digest, Sha256};
 
-use crate::attempt::Node;
 use crate::blobs::{Blobs, place_below};
 use crate::boot_log;
 use crate::data::{self, Mark};
 use crate::finalize::open_below;
+use crate::node::Node;
 use crate::prepare::Layout;
 use crate::session::prepare_failed;
 

@@ -7,10 +7,10 @@ use neap_protocol::{AttemptRef, AttemptSpec, Exit, FailureClass};
 use neap_sandbox::{JOBS_PLACE, Launch, NODE_MARK};
 use rustix::process::{Resource, getrlimit};
 
-use crate::attempt::Node;
 use crate::environment::CONTAINERS_FILE;
 use crate::environment::engine::{Engine, LABEL_ATTEMPT, LABEL_INSTALLATION, LABEL_NODE};
 use crate::environment::order::{Answer, EngineFiles, Order, RunOrder, Step, driver_variables};
+use crate::node::Node;
 use crate::prepare::Layout;
 use crate::session::prepare_failed;
 

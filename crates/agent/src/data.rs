@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use futures_util::{StreamExt, TryStreamExt};
 use neap_protocol::{AttemptSpec, BlobFolder, Exit, FailureClass, How, Input, Keep, Output};
 
-use crate::attempt::Node;
 use crate::blobs::{Blobs, place_below};
 use crate::command::Places;
 use crate::environment::cache::Cache;
 use crate::folder::make_owned;
 use crate::mltable;
+use crate::node::Node;
 use crate::prepare::Layout;
 use crate::session::prepare_failed;
 

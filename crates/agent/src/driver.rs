@@ -17,12 +17,13 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use crate::attempt::{self, Engines, Node, Order};
+use crate::attempt::{self, Order};
 use crate::connection::{self, Credentials};
 use crate::distributed;
 use crate::environment::cache::Cache;
 use crate::folder::Folders;
 use crate::gpus::Gpus;
+use crate::node::{Engines, Node};
 use crate::services::{self, Desk};
 use crate::session::{ExitReason, Input, Output, Session};
 use crate::{Error, NodeConfig, boot_log, trust};

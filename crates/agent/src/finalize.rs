@@ -15,8 +15,8 @@ use futures_util::{StreamExt, TryStreamExt};
 use neap_protocol::{AttemptSpec, BlobFolder, How, Input, Output};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
-use crate::attempt::Node;
 use crate::data::{self, Mark, file_name};
+use crate::node::Node;
 use crate::prepare::Layout;
 
 const STORES_AT_ONCE: usize = 8;

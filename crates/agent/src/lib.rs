@@ -21,6 +21,7 @@ mod folder;
 mod gpus;
 pub mod launcher;
 mod mltable;
+mod node;
 mod prepare;
 mod python;
 mod run_variables;

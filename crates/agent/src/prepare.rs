@@ -24,13 +24,13 @@ use std::path::{Path, PathBuf};
 use neap_protocol::{AttemptSpec, Exit, FailureClass, Isolation};
 use neap_sandbox::{AttemptLimits, HEAD_FILE, JOBS_PLACE, Launch, NODE_MARK, PROCESSES_MAX, SpoolEnd, View};
 
-use crate::attempt::Node;
 use crate::checkpoint;
 use crate::command::{self, Places};
 use crate::data::{self, Brought};
 use crate::distributed;
 use crate::environment::provide::{Cached, Ground, Provided};
 use crate::folder::{Folder, make_owned};
+use crate::node::Node;
 use crate::run_variables;
 use crate::session::prepare_failed;
 use crate::warning;

@@ -1,20 +1,22 @@
 //! `config.yaml` in the data folder: everything has a default, and an unknown key is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use neap_core::own::{Own, OwnPrice, OwnSize};
+use neap_core::Capacity;
 use neap_core::settings::{ProviderSettings, Settings};
-use neap_core::{Capacity, MicroUsd, names};
 use neap_faces::{EnvironmentRules, MappedEnvironment};
 use neap_protocol::Isolation;
 use neap_providers::{EngineKind, EngineSettings, Eviction};
 use serde::Deserialize;
 
+mod check;
 mod locations;
+mod sizes;
 
 pub use locations::{ChargeRules, LocationRule};
+pub use sizes::{PriceRule, SizeRule};
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -46,53 +48,6 @@ pub struct Config {
     pub inputs: InputRules,
     pub outputs: OutputRules,
     pub environments: Environments,
-}
-
-/// A size of the installation's own.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SizeRule {
-    pub name: String,
-    /// What quotas by family count it under; its own name where it is absent.
-    #[serde(default)]
-    pub family: Option<String>,
-    pub cores: u32,
-    pub memory_gb: f64,
-    #[serde(default)]
-    pub gpus: u32,
-    /// USD an hour.
-    #[serde(default)]
-    pub price: f64,
-    /// USD an hour; absent: it has no low-priority tier.
-    #[serde(default)]
-    pub low_priority_price: Option<f64>,
-    /// Absent: everywhere.
-    #[serde(default)]
-    pub locations: Vec<String>,
-}
-
-/// USD an hour; what is absent is the catalogue's.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PriceRule {
-    #[serde(default)]
-    pub dedicated: Option<f64>,
-    #[serde(default)]
-    pub low_priority: Option<f64>,
-}
-
-impl PriceRule {
-    fn own(self, size: &str) -> OwnPrice {
-        OwnPrice {
-            size: size.into(),
-            dedicated: self.dedicated.map(micro_usd),
-            low_priority: self.low_priority.map(micro_usd),
-        }
-    }
-
-    fn is_good(self) -> bool {
-        [self.dedicated, self.low_priority].into_iter().flatten().all(is_price)
-    }
 }
 
 /// What jobs may read of this machine.
@@ -340,17 +295,6 @@ impl Default for Limits {
     }
 }
 
-/// A node that costs more is a slip of the pen.
-const PRICE_USD_MAX: f64 = 1_000_000.0;
-
-fn is_price(price: f64) -> bool {
-    price.is_finite() && (0.0..=PRICE_USD_MAX).contains(&price)
-}
-
-fn micro_usd(usd: f64) -> MicroUsd {
-    MicroUsd((usd * 1_000_000.0).round() as u64)
-}
-
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("reading {path}: {source}")]
@@ -375,127 +319,6 @@ impl Config {
             .map_err(|e| ConfigError::Invalid { path: shown.clone(), problem: e.to_string() })?;
         config.check().map_err(|problem| ConfigError::Invalid { path: shown, problem })?;
         Ok(config)
-    }
-
-    fn check(&self) -> Result<(), String> {
-        let mut problems = Vec::new();
-        if self.lease_ttl_seconds < 5 {
-            problems.push("lease_ttl_seconds must be at least 5");
-        }
-        if self.local.max_nodes == 0 {
-            problems.push("local.max_nodes must be at least 1");
-        }
-        if self.local.eviction.is_some_and(|eviction| eviction.mean == 0) {
-            problems.push("local.eviction.mean must be longer than nothing");
-        }
-        if self.local.emulate_gpus > neap_sandbox::GPUS_MAX {
-            problems.push("local.emulate_gpus is at most 256");
-        }
-        if self.log_bytes_max < 4096 {
-            problems.push("log_bytes_max must be at least 4096");
-        }
-        if self.limits.requests_per_second == 0 || self.limits.burst == Some(0) {
-            problems.push("limits.requests_per_second and limits.burst must be at least 1");
-        }
-        if self.limits.requests_in_flight == 0 {
-            problems.push("limits.requests_in_flight must be at least 1");
-        }
-        if self.alerts.evictions == 0 || self.alerts.evictions_within_seconds == 0 {
-            problems.push("alerts.evictions and alerts.evictions_within_seconds must be at least 1");
-        }
-        if self.alerts.provisioning_failures == 0 || self.alerts.queue_delay_seconds == 0 {
-            problems.push("alerts.provisioning_failures and alerts.queue_delay_seconds must be at least 1");
-        }
-        if self.alerts.quota_percent > 100 {
-            problems.push("alerts.quota_percent is a percentage up to 100; 0 tells nobody");
-        }
-        let is_url = |url: &String| url.starts_with("http://") || url.starts_with("https://");
-        if self.alerts.webhook.as_ref().is_some_and(|url| !is_url(url)) {
-            problems.push("alerts.webhook must be an http:// or https:// address");
-        }
-        if self.alerts.command.first().is_some_and(String::is_empty) {
-            problems.push("alerts.command begins with the path of a program");
-        }
-        if self.environments.map.values().any(|mapped| mapped.conda.is_some() && mapped.pip.is_some()) {
-            problems.push("an entry of environments.map has conda or pip, not both");
-        }
-        if self.environments.archives.iter().any(|folder| !folder.is_absolute()) {
-            problems.push("environments.archives must be whole paths");
-        }
-        if self.locations.as_ref().is_some_and(Vec::is_empty) {
-            problems.push("locations must name at least one place");
-        }
-        let paths = self.inputs.allow.iter().chain(self.inputs.map.values()).chain(&self.outputs.allow);
-        let is_whole = |path: &&PathBuf| {
-            path.is_absolute()
-                && !path.components().any(|part| part == Component::ParentDir)
-                && path.parent().is_some()
-        };
-        if !paths.into_iter().all(|path| is_whole(&path)) {
-            problems.push("the paths of inputs.allow, inputs.map and outputs.allow must be absolute, without '..', and not '/'");
-        }
-        if self.inputs.map.keys().any(|prefix| !prefix.contains("://")) {
-            problems.push("inputs.map maps addresses: each key must have a scheme, as in https://");
-        }
-        let mut problems: Vec<String> = problems.into_iter().map(str::to_owned).collect();
-        self.check_sizes(&mut problems);
-        locations::check(self.locations.as_deref().unwrap_or_default(), self.charges, &mut problems);
-        if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
-    }
-
-    fn check_sizes(&self, problems: &mut Vec<String>) {
-        for size in &self.sizes {
-            let name = &size.name;
-            let plain = !name.is_empty()
-                && name.len() <= 64
-                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
-            if !plain {
-                problems
-                    .push(format!("sizes: '{name}' is no name; letters, digits, '_' and '-', at most 64"));
-            }
-            if self.sizes.iter().filter(|other| other.name.eq_ignore_ascii_case(name)).count() > 1 {
-                problems.push(format!("sizes: '{name}' is there twice"));
-            }
-            if size.cores == 0 || size.cores > 100_000 || !(0.001..=1_000_000.0).contains(&size.memory_gb) {
-                problems
-                    .push(format!("sizes: '{name}' needs 1 to 100000 cores and 0.001 to 1000000 memory_gb"));
-            }
-            if size.gpus > neap_sandbox::GPUS_MAX {
-                problems.push(format!("sizes: '{name}' has more than {} GPUs", neap_sandbox::GPUS_MAX));
-            }
-            if !is_price(size.price) || size.low_priority_price.is_some_and(|price| !is_price(price)) {
-                problems
-                    .push(format!("sizes: the prices of '{name}' must be 0 to {PRICE_USD_MAX} USD an hour"));
-            }
-        }
-        for (name, price) in &self.prices {
-            if neap_core::catalogue::size(name).is_none() {
-                problems.push(format!(
-                    "prices: '{name}' is not in the catalogue; sizes of your own have their price with them"
-                ));
-            }
-            if !price.is_good() {
-                problems.push(format!("prices: those of '{name}' must be 0 to {PRICE_USD_MAX} USD an hour"));
-            }
-        }
-    }
-
-    /// Sizes and prices as the core counts them.
-    fn own(&self) -> Own {
-        let sizes = self.sizes.iter().map(|size| OwnSize {
-            name: size.name.as_str().into(),
-            family: size.family.as_deref().unwrap_or(&size.name).into(),
-            capacity: Capacity {
-                cpus_milli: size.cores * 1_000,
-                memory_mb: (size.memory_gb * 1024.0).round() as u64,
-                gpus: size.gpus,
-            },
-            price: micro_usd(size.price),
-            low_priority_price: size.low_priority_price.map(micro_usd),
-            locations: size.locations.iter().map(|l| names::canonical_location(l).into()).collect(),
-        });
-        let prices = self.prices.iter().map(|(size, price)| price.own(size)).collect();
-        Own { sizes: sizes.collect(), prices }
     }
 
     /// What jobs may reach of this machine.
@@ -577,6 +400,8 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use neap_core::MicroUsd;
+
     use super::*;
 
     fn load(text: &str) -> Result<Config, ConfigError> {

@@ -147,6 +147,11 @@ fn step(draft: &mut Draft, id: ClusterId, at: usize, demand: &Demand, now: Milli
         };
         grow(draft, &cluster, &part, gap, demand.firm, now, cuts);
     }
+    if asked_for < desired
+        && let Some(cut) = node_cut(&draft.state, &part).filter(|cut| !cuts.contains(cut))
+    {
+        cuts.push(cut);
+    }
     let Some(cluster) = draft.state.clusters.get(&id).cloned() else { return };
     if let Some(part) = mix::parts(&cluster).into_iter().nth(at) {
         shrink(draft, &part, desired, now);
@@ -278,9 +283,12 @@ fn demand(state: &State, cluster: &Cluster, now: Millis) -> Vec<Demand> {
                     sides[at].firm += sides[at].packing.nodes - ahead;
                 }
                 if !used_up {
-                    sides[at].granted = sides[at].packing.nodes;
                     let taken = sides.iter().map(|side| side.takes(side.packing.nodes)).sum::<u32>();
-                    used_up = taken > shared;
+                    let beyond = taken.saturating_sub(shared);
+                    used_up = beyond > 0;
+                    // What may have either takes nothing from those before it; what is firm may have it freed.
+                    let left_out = if may.len() > 1 { beyond } else { 0 };
+                    sides[at].granted = sides[at].packing.nodes.saturating_sub(left_out).max(ahead);
                 }
             }
         }

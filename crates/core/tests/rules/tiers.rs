@@ -497,3 +497,27 @@ fn low_priority_looks_again_when_dedicated_work_wants_what_it_cannot_have() {
     world.tell(Command::DeleteCluster { cluster: id, reason: "asked".into() });
     assert_eq!(in_all(&world), 3);
 }
+
+#[test]
+fn a_later_job_on_the_floor_leaves_the_room_to_an_earlier_gang() {
+    for max in [2, 3, 4] {
+        let mut world = World::with(settings(|s| s.provider.nodes_max = max));
+        world.tell(Command::PutCluster(mixed(2, 6)));
+        let pair = SubmitJob { tier: LOW, ..gang("pair", 2) };
+        world.batch([pair, job("later"), job("last")].map(Command::SubmitJob));
+        let (low, floor) = (Tier::LowPriority, Tier::Dedicated);
+        let mut there = tiers(&world);
+        there.sort();
+        let expected =
+            [floor, floor].into_iter().take(max as usize - 2).chain([low, low]).collect::<Vec<_>>();
+        assert_eq!(there, expected, "of {max}");
+        let waits = world.cpu().cuts.iter().any(|cut| matches!(cut, Cut::ProviderNodes { .. }));
+        assert_eq!(waits, max < 4, "of {max}");
+        // Whoever has none has it when there is some.
+        world.tell(Command::CancelJob { job: JobId(1), reason: "asked".into() });
+        for node in 1..=u64::from(max) {
+            world.ready(node);
+        }
+        assert_eq!(world.cpu().queue.len(), 0, "of {max}");
+    }
+}

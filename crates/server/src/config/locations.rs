@@ -9,7 +9,7 @@ use neap_core::location::{Charges, PPM, Place};
 use neap_core::names;
 use serde::Deserialize;
 
-use super::{PriceRule, is_price, micro_usd};
+use super::sizes::{PriceRule, is_price, micro_usd};
 
 /// What a price may be multiplied with.
 const FACTOR_MAX: f64 = 1_000.0;

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use neap_core::cluster::Cut;
-use neap_core::command::PutCluster;
+use neap_core::command::{PutCluster, SubmitJob};
 use neap_core::explain;
 use neap_core::location::{Place, Scarce};
 use neap_core::node::NodeState;
 use neap_core::own::OwnPrice;
 use neap_core::settings::Settings;
 use neap_core::unblock::{self, Kind};
-use neap_core::{Code, Command, MicroUsd};
+use neap_core::{Capacity, Code, Command, MicroUsd};
 
 use crate::scaling::requested;
 use crate::world::{World, cluster, gang, job, settings};
@@ -175,4 +175,64 @@ fn dedicated_work_takes_back_what_its_own_location_lacks() {
         let found = taken_back(westus.clone(), eastus, here, there, wanted);
         assert_eq!(found, taken, "{westus:?} with {here} and {there}, {wanted} wanted");
     }
+}
+
+/// A low-priority node with the machine's only GPU and work, which dedicated work wants; and a small low-priority cluster
+/// that has so many nodes with work.
+fn one_gpu(westus: Place, small: u64) -> World {
+    let mut world = World::with(settings(|s| {
+        s.places = Arc::new([("westus".into(), westus)].into());
+        s.provider.machine = Some(Capacity { cpus_milli: 64_000, memory_mb: 1_000_000, gpus: 1 });
+    }));
+    let low = Some("LowPriority".into());
+    let gpu = |name: &str| PutCluster { size: Some("Standard_NC6s_v3".into()), ..cluster(name) };
+    world.tell(Command::PutCluster(PutCluster { tier: low.clone(), max: Some(1), ..gpu("low-gpu") }));
+    world.tell(Command::PutCluster(PutCluster { tier: low, max: Some(4), ..cluster("small") }));
+    world.tell(Command::PutCluster(PutCluster { max: Some(1), ..gpu("cpu") }));
+    let on = |name: &str, at: u64| SubmitJob { cluster: name.into(), ..job(&format!("{name}-{at}")) };
+    for (at, name) in std::iter::once("low-gpu").chain((0..small).map(|_| "small")).enumerate() {
+        let id = world.submit_job(on(name, at as u64));
+        world.ready(at as u64 + 1);
+        world.wait(1_000);
+        world.start(id);
+    }
+    world.submit("firm");
+    world
+}
+
+#[test]
+fn a_location_that_has_just_enough_lacks_nothing() {
+    let cores = |cores: u64| Place { cores_max: Some(cores), ..Place::default() };
+    // Six cores are free besides six of the GPU's node and four of the other: just what is wanted.
+    for westus in [cores(16), cores(17), Place::default()] {
+        let world = one_gpu(westus.clone(), 1);
+        let taken = world.state.nodes.values().filter(|n| matches!(n.state, NodeState::Preempted { .. }));
+        assert_eq!(taken.map(|node| node.id.0).collect::<Vec<_>>(), [1], "{westus:?}: whoever has the GPU");
+    }
+    // And who takes none of what is missing, and leaves as many cores as are wanted, lets nobody go first.
+    for (westus, nodes) in [(Place::default(), 2), (cores(17), 2), (cores(16), 2), (cores(15), 1)] {
+        let mut world = one_gpu(westus.clone(), 0);
+        world.submit_job(SubmitJob { cluster: "small".into(), ..job("next") });
+        assert_eq!(world.state.nodes.len(), nodes, "{westus:?}");
+    }
+}
+
+#[test]
+fn what_is_kept_elsewhere_keeps_no_gang_from_its_place() {
+    let mut world = World::with(places(&[("westus", at_most(2))]));
+    for (name, location, min) in
+        [("cpu", "westus", 0), ("gpu", "westus", 0), ("other", "westus", 0), ("far", "eastus", 1)]
+    {
+        let location = Some(location.into());
+        let put = PutCluster { location, min: Some(min), max: Some(4), ..cluster(name) };
+        world.tell(Command::PutCluster(put));
+    }
+    world.ready(1);
+    let busy = world.submit_job(SubmitJob { cluster: "other".into(), ..job("busy") });
+    world.ready(2);
+    world.start(busy);
+    world.submit_job(gang("earlier", 2));
+    world.submit_job(SubmitJob { cluster: "gpu".into(), ..gang("later", 2) });
+    let gpu = world.state.clusters.values().find(|c| &*c.name == "gpu").unwrap();
+    assert_eq!(gpu.cuts, [Cut::ProviderAtOnce { wanted: 2, max: 2 }], "the earlier one goes first");
 }

@@ -8,7 +8,12 @@ use serde_json::Value;
 use crate::limits;
 
 pub(crate) fn json(status: StatusCode, body: &Value) -> Response {
-    let mut response = Response::new(Body::from(body.to_string()));
+    json_text(status, body.to_string())
+}
+
+/// JSON that is written already.
+pub(crate) fn json_text(status: StatusCode, body: String) -> Response {
+    let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     response
         .headers_mut()

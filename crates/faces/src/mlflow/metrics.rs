@@ -1,17 +1,36 @@
 //! Histories of metrics.
 
+use axum::http::StatusCode;
+use axum::response::Response;
 use neap_tracking::{Point, limits};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::faults::Fault;
 use super::{Asked, jobs, wire};
+use crate::reply;
 
 /// Points of one metric, over all runs, that one page of a chart shows.
 const CHART_POINTS_MAX: usize = 2_500;
 /// Runs of one chart.
 const CHART_RUNS_MAX: usize = 100;
 
-pub(super) fn history(asked: &Asked) -> Result<Value, Fault> {
+/// A page of points, as it is written.
+#[derive(Serialize)]
+struct History<'a> {
+    metrics: Vec<Written<'a>>,
+    next_page_token: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    key: &'a str,
+    value: Value,
+    timestamp: i64,
+    step: i64,
+}
+
+pub(super) fn history(asked: &Asked) -> Result<Response, Fault> {
     let given = &asked.given;
     let (run, key) = (given.run_id()?, given.need("metric_key")?);
     jobs::known(asked, run)?;
@@ -22,8 +41,16 @@ pub(super) fn history(asked: &Asked) -> Result<Value, Fault> {
     let limit =
         given.integer("max_results")?.and_then(|n| u32::try_from(n).ok()).unwrap_or(limits::PAGE_POINTS_MAX);
     let page = asked.app.tracking.history_page(workspace, run, key, given.text("page_token"), limit)?;
-    let points: Vec<Value> = page.items.iter().map(|point| wire::point(key, point)).collect();
-    Ok(json!({"metrics": points, "next_page_token": page.next}))
+    let written = |point: &Point| Written {
+        key,
+        value: wire::number(point.value),
+        timestamp: point.timestamp,
+        step: point.step,
+    };
+    let metrics = page.items.iter().map(written).collect();
+    let text = serde_json::to_string(&History { metrics, next_page_token: page.next })
+        .map_err(|e| Fault::internal(format!("The history could not be written: {e}.")))?;
+    Ok(reply::json_text(StatusCode::OK, text))
 }
 
 /// For charts: the points of several runs between two steps, thinned out where there are many.

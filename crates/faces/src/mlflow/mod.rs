@@ -82,17 +82,23 @@ async fn serve(app: &App, blobs: &Router, request: Request) -> Result<Response, 
     let asked =
         Asked { app: app.clone(), workspace, access, method: parts.method, path: rest.to_vec(), given };
     // The store blocks.
-    let answered = tokio::task::spawn_blocking(move || dispatch(&asked)).await;
-    answered
-        .map_err(|e| Fault::internal(format!("The request did not come to an end: {e}.")))?
-        .map(|body| reply::ok(&body))
+    let answered = tokio::task::spawn_blocking(move || answer_to(&asked)).await;
+    answered.map_err(|e| Fault::internal(format!("The request did not come to an end: {e}.")))?
 }
 
-/// The route table.
-fn dispatch(asked: &Asked) -> Result<Value, Fault> {
+/// What may be many thousands of points is written as it is read; all else is a small document.
+fn answer_to(asked: &Asked) -> Result<Response, Fault> {
     asked.access.adopt(asked)?;
     let path: Vec<&str> = asked.path.iter().map(String::as_str).collect();
     match (asked.method.as_str(), path.as_slice()) {
+        ("GET", ["metrics", "get-history"]) => metrics::history(asked),
+        (method, path) => dispatch(asked, method, path).map(|body| reply::ok(&body)),
+    }
+}
+
+/// The route table.
+fn dispatch(asked: &Asked, method: &str, path: &[&str]) -> Result<Value, Fault> {
+    match (method, path) {
         ("GET", ["server-info" | "server-features"]) => Ok(server_info()),
 
         ("POST", ["experiments", "create"]) => experiments::create(asked),
@@ -121,7 +127,6 @@ fn dispatch(asked: &Asked) -> Result<Value, Fault> {
         ("POST", ["runs", "outputs"]) => logging::outputs(asked),
         ("POST", ["runs", "log-model"]) => logging::model(asked),
 
-        ("GET", ["metrics", "get-history"]) => metrics::history(asked),
         ("GET", ["metrics", "get-history-bulk-interval"]) => metrics::bulk_interval(asked),
 
         ("GET", ["artifacts", "list"]) => artifacts::of_run(asked),

@@ -521,3 +521,13 @@ fn a_later_job_on_the_floor_leaves_the_room_to_an_earlier_gang() {
         assert_eq!(world.cpu().queue.len(), 0, "of {max}");
     }
 }
+
+#[test]
+fn what_two_of_them_wait_for_is_said_once() {
+    let mut world = World::with(settings(|s| s.provider.nodes_max = 1));
+    world.tell(Command::PutCluster(mixed(3, 6)));
+    world.batch([of(DEDICATED, "first"), of(DEDICATED, "firm"), job("either")].map(Command::SubmitJob));
+    assert_eq!(tiers(&world), [Tier::Dedicated]);
+    let full = Cut::ProviderNodes { in_use: 1, max: 1 };
+    assert_eq!(world.cpu().cuts, [full, Cut::RoomWanted { nodes: 1 }]);
+}

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use neap_core::allowance::{Allowance, AllowanceKey, Who, Within};
 use neap_core::budget::{Budget, BudgetScope, Every, tag_label};
+use neap_core::cluster::Cut;
 use neap_core::command::{
     AttemptNews, PutBudget, PutCluster, PutLock, PutWindow, PutWorkspace, RemakeCluster, Report, SubmitJob,
 };
@@ -112,7 +113,12 @@ impl World {
     fn is_told_later(&self, event: &Event) -> bool {
         let ends_soon =
             |budget: &Arc<Budget>| budget.period_ends.is_some_and(|end| end.since(self.now) < A_LEASE_MS);
-        matches!(event, Event::ClusterTarget(_)) && self.state.budgets.values().any(ends_soon)
+        let Event::ClusterTarget(e) = event else { return false };
+        let Some(cluster) = self.state.clusters.get(&e.id) else { return false };
+        let of_money = |cuts: &[Cut]| cuts.iter().any(|cut| matches!(cut, Cut::Budget { .. }));
+        cluster.target == e.target
+            && of_money(&cluster.cuts) != of_money(&e.cuts)
+            && self.state.budgets.values().any(ends_soon)
     }
 
     fn observe(&mut self, draft: &Draft) {

@@ -27,8 +27,12 @@ use crate::units::{Capacity, Millis};
 pub fn place(draft: &mut Draft, id: ClusterId, now: Millis, budget: usize) -> bool {
     let mut left = budget;
     loop {
+        let left_before = left;
         match pass(draft, id, now, &mut left) {
             Pass::Again => {}
+            // Whoever was placed took what a job that was promised its nodes would have been paid for with: it may wait
+            // for money now, and hold nobody up.
+            Pass::Done { more: false } if left < left_before && !draft.state.budgets.is_empty() => {}
             Pass::Done { more } => return more,
         }
     }

@@ -93,3 +93,31 @@ fn from_zero_and_back() {
     assert!(world.state.nodes.is_empty());
     assert_eq!(world.state.clusters[&ClusterId(1)].target, 0);
 }
+
+/// Found by the property: placing the jobs that a gang let pass left it without money for its nodes, so that it held
+/// nobody up any more, and who could then be placed was only in the next plan.
+#[test]
+fn a_promise_that_ends_with_the_money_holds_nobody_up() {
+    let mut world = World::new();
+    let put = |which, min, max| Step::PutCluster { which, min, max, idle_s: 0, dedicated: 0 };
+    let submit = |share, timeout| Step::Submit { cluster: 0, share, timeout, priority: 0, tier: 0 };
+    for step in [
+        put(0, 0, 0),
+        Step::PutBudget { which: 0, scope: 3, amount: 96_392, day: false },
+        put(0, 1, 3),
+        Step::Evict { node: 0 },
+        Step::SubmitGang { cluster: 0, nodes: 3, timeout: false, tier: 2 },
+        Step::NodeNews { node: 13, news: 5 },
+        Step::NodeNews { node: 10, news: 7 },
+        put(1, 1, 1),
+        submit(false, true),
+        submit(true, false),
+        submit(true, true),
+        Step::NodeNews { node: 195, news: 2 },
+        Step::Wait { ms: 59_996 },
+    ] {
+        world.take(step);
+    }
+    let waiting = world.state.jobs.values().filter(|job| job.attempt().is_none());
+    assert_eq!(waiting.map(|job| job.nodes).collect::<Vec<_>>(), [3], "the gang alone waits");
+}

@@ -8,6 +8,7 @@ use crate::draft::Draft;
 use crate::event::ClusterScheduled;
 use crate::ids::{ClusterId, NodeId};
 use crate::lock;
+use crate::mix;
 use crate::node::{Node, NodeState};
 use crate::planted::{self, Bug};
 use crate::state::State;
@@ -59,12 +60,14 @@ fn too_many(state: &State, id: ClusterId) -> Option<(NodeId, Arc<str>)> {
     let cluster = state.clusters.get(&id)?;
     let holder = cluster.scheduled.max_by.as_deref()?;
     let stops = cluster.windows.get(&*holder.to_lowercase()).is_some_and(|window| window.stops);
-    // Nodes with nothing on them go first.
-    if !stops || cluster.busy <= cluster.scale.max || lock::scaling_cut(state, cluster).is_some() {
+    if !stops || lock::scaling_cut(state, cluster).is_some() {
         return None;
     }
+    // Nodes with nothing on them go first. Of a mixed cluster each tier has a maximum of its own.
+    let parts = mix::parts(cluster);
+    let part = parts.iter().find(|part| part.busy > part.scale.max)?;
     let reason = format!("the schedule '{holder}' holds max_instances at {}", cluster.scale.max);
-    least_to_lose(state, cluster).map(|node| (node.id, reason.into()))
+    least_to_lose(state, part).map(|node| (node.id, reason.into()))
 }
 
 fn least_to_lose<'a>(state: &'a State, cluster: &'a Cluster) -> Option<&'a Arc<Node>> {

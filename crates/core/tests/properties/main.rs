@@ -121,3 +121,21 @@ fn a_promise_that_ends_with_the_money_holds_nobody_up() {
     let waiting = world.state.jobs.values().filter(|job| job.attempt().is_none());
     assert_eq!(waiting.map(|job| job.nodes).collect::<Vec<_>>(), [3], "the gang alone waits");
 }
+
+/// Found by the property: low priority worked on beyond its own maximum, and the floor's job was placed and stopped for it.
+#[test]
+fn a_window_that_stops_looks_at_each_tier() {
+    let mut world = World::new();
+    let submit = || Step::Submit { cluster: 2, share: false, timeout: false, priority: 0, tier: 2 };
+    for step in [
+        Step::PutCluster { which: 2, min: 0, max: 2, idle_s: 0, dedicated: 1 },
+        submit(),
+        submit(),
+        Step::NodeNews { node: 13, news: 7 },
+        Step::PutWindow { which: 2, name: 0, min: None, max: 1, from_s: 0, lasts_s: 41, stops: true },
+        Step::Restart,
+        Step::NodeNews { node: 138, news: 2 },
+    ] {
+        world.take(step);
+    }
+}

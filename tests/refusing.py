@@ -1,6 +1,12 @@
 """What the suites of refusals share: one wish, by REST and by the command line, and both say the same."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import requests
+
+from neapserver import API
 
 CONFIG = """
 locations: [eastus, westus]
@@ -47,3 +53,20 @@ def job_file(folder, cluster, **more):
     path = folder / "job.yml"
     path.write_text(json.dumps({"command": "true", "compute": f"azureml:{cluster}", "environment": "azureml:plain:1", **more}))
     return path
+
+
+def fill(server, asks):
+    """Sends them all, eight at a time; each is taken."""
+    mine = threading.local()
+
+    def send(ask):
+        method, path, body = ask
+        if not hasattr(mine, "session"):
+            mine.session = requests.Session()
+        answer = mine.session.request(method, f"{server.url}{path}{'&' if '?' in path else '?'}{API}", json=body, headers={"Authorization": f"Bearer {server.token()}"}, verify=server.vars["REQUESTS_CA_BUNDLE"], timeout=60)
+        assert answer.status_code in (200, 201), f"{method} {path}: {answer.status_code} {answer.text}"
+
+    server.token()
+    with ThreadPoolExecutor(8) as senders:
+        for _ in senders.map(send, asks):
+            pass

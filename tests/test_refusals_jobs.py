@@ -48,6 +48,23 @@ def test_a_tier_that_the_cluster_has_not(strict, clusters, tmp_path, kind, wire,
     submitted(strict, tmp_path, clusters[kind], wire, spec, "JobTierNotAvailable", text.format(name=clusters[kind]))
 
 
+@pytest.mark.parametrize(
+    ("neap", "texts"),
+    [
+        ("half", ["is text that is not a JSON object."]),
+        ([2], ["must be an object such as {\"cpus\": 2, \"memory_gb\": 4}."]),
+        ({"cpus": 0.001, "memory_gb": -1, "gpus": 0.5, "disk": 3}, [".cpus' must be at least 0.01.", ".memory_gb' must be a number that is not negative.", ".gpus' must be a whole number.", ".disk' is not known: cpus, memory_gb, gpus, isolation and retry can be stated."]),
+        ({"memory_gb": 1}, ["states a share of a node and must say how many 'cpus' of it."]),
+        ({"retry": "often"}, ["must be an object such as {\"exit_codes\": [75], \"max\": 3}."]),
+        ({"retry": {"exit_codes": [256], "max": -1, "preempted": 1001, "times": 1}}, [".exit_codes' must list between 1 and 64 exit codes from 1 to 255, such as [75, 137].", ".max' must be a whole number from 0 to 1000.", ".preempted' must be a whole number from 0 to 1000.", ".times' is not known: exit_codes, max, node_lost, preempted and dedicated_after can be stated."]),
+        ({"retry": {"max": 3}}, [".max' says how often, and '", ".exit_codes' for which exit codes is missing."]),
+    ],
+)
+def test_a_share_of_a_node_and_retries_that_make_no_sense(strict, clusters, tmp_path, neap, texts):
+    resources = {"properties": {"neap": neap}}
+    submitted(strict, tmp_path, clusters["mixed"], {"resources": resources}, {"resources": resources}, "BadArgument", *texts)
+
+
 def test_dedicated_after_no_eviction(strict, clusters, tmp_path):
     properties = {"neap": {"retry": {"dedicated_after": 0}}}
     text = "must be at least 1; a job that wants dedicated nodes from the start says queue_settings.job_tier: Standard."

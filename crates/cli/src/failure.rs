@@ -53,6 +53,29 @@ impl Failure {
         self
     }
 
+    /// A specification with these problems, a line each.
+    pub fn of_specification(problems: Vec<String>) -> Self {
+        let count = match problems.len() {
+            1 => "1 problem".to_owned(),
+            n => format!("{n} problems"),
+        };
+        Self { details: problems, ..Self::usage(format!("the specification has {count}")) }
+    }
+
+    /// The same, said of the file that it is in.
+    #[must_use]
+    pub fn of_file(mut self, file: Option<&std::path::Path>) -> Self {
+        if let Some(file) = file {
+            self.message = format!("{}: {}", file.display(), self.message);
+        }
+        self
+    }
+
+    /// All that it tells, a line for each problem.
+    pub fn lines(self) -> Vec<String> {
+        if self.details.is_empty() { vec![self.message] } else { self.details }
+    }
+
     /// Something on the local disk could not be read or written.
     pub fn file(action: &str, path: &std::path::Path, error: &std::io::Error) -> Self {
         Self::failed(format!("cannot {action} {}: {error}", path.display()))
@@ -111,13 +134,7 @@ impl From<neap_spec::Error> for Failure {
     fn from(error: neap_spec::Error) -> Self {
         match error {
             neap_spec::Error::Problems(problems) => {
-                let count = match problems.len() {
-                    1 => "1 problem".to_owned(),
-                    n => format!("{n} problems"),
-                };
-                let mut failure = Self::usage(format!("the specification has {count}"));
-                failure.details = problems.iter().map(ToString::to_string).collect();
-                failure
+                Self::of_specification(problems.iter().map(ToString::to_string).collect())
             }
             other => Self::usage(other.to_string()),
         }

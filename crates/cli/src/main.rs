@@ -17,6 +17,7 @@ mod moment;
 mod names;
 mod output;
 mod preparation;
+mod second_look;
 mod session;
 mod settings;
 mod specification;

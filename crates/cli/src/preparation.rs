@@ -9,9 +9,11 @@ use neap_spec::{Collection, Preparation, Registration, Request};
 use reqwest::Method;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 
 /// Does every preparation of the request, in order, and puts the answers into it.
 pub async fn perform(request: &mut Request, session: &Session) -> Outcome<()> {
+    let mut newest = look_up(request, session).await?;
     let mut store = None;
     for number in 0..request.preparations.len() {
         let answer = match &request.preparations[number] {
@@ -26,7 +28,7 @@ pub async fn perform(request: &mut Request, session: &Session) -> Outcome<()> {
                 let store = default_store(&mut store, session).await?;
                 store.url(&store.upload(&Snapshot::of(path)?, session).await?)
             }
-            Preparation::Latest { collection, name } => latest(*collection, name, session).await?,
+            Preparation::Latest { .. } => newest.remove(&number).unwrap_or_default(),
             Preparation::Register(registration) => register(registration, session).await?,
         };
         request.fill(number, &answer);
@@ -34,11 +36,42 @@ pub async fn perform(request: &mut Request, session: &Session) -> Outcome<()> {
     Ok(())
 }
 
+/// What `@latest` stands for, by the number of the preparation. All that is missing is told at once, and before anything is
+/// uploaded.
+async fn look_up(request: &Request, session: &Session) -> Outcome<BTreeMap<usize, String>> {
+    let mut found = BTreeMap::new();
+    let mut missing: Vec<Failure> = Vec::new();
+    for (number, preparation) in request.preparations.iter().enumerate() {
+        let Preparation::Latest { collection, name } = preparation else { continue };
+        match latest(*collection, name, session).await {
+            Ok(id) => {
+                found.insert(number, id);
+            }
+            Err(failure) if failure.exit == Exit::NotFound => missing.push(failure),
+            Err(failure) => return Err(failure),
+        }
+    }
+    match missing.len() {
+        0 => Ok(found),
+        1 => Err(missing.remove(0)),
+        count => {
+            let mut all = Failure::new(Exit::NotFound, format!("{count} assets are not registered"));
+            for failure in missing {
+                all.details.push(failure.message);
+                all.hints.extend(failure.hints);
+            }
+            all.hints.dedup();
+            Err(all)
+        }
+    }
+}
+
 /// What stands for data that nobody has uploaded.
 const NOT_UPLOADED: &str = "neap-plan-not-uploaded";
 
 /// The same for a plan: what is on the server is found, and nothing is put there. Says what was left out.
 pub async fn rehearse(request: &mut Request, session: &Session) -> Outcome<Vec<String>> {
+    let mut newest = look_up(request, session).await?;
     let mut left_out = Vec::new();
     for number in 0..request.preparations.len() {
         let answer = match &request.preparations[number] {
@@ -47,7 +80,7 @@ pub async fn rehearse(request: &mut Request, session: &Session) -> Outcome<Vec<S
             }
             Preparation::Data { .. } => NOT_UPLOADED.to_owned(),
             Preparation::Context { .. } => String::new(),
-            Preparation::Latest { collection, name } => latest(*collection, name, session).await?,
+            Preparation::Latest { .. } => newest.remove(&number).unwrap_or_default(),
             Preparation::Register(registration) => match find_version(registration, session).await? {
                 Some(id) => id,
                 None if registration.collection == Collection::Components => {

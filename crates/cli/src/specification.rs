@@ -2,7 +2,7 @@
 //! any server is asked, and with it.
 
 use crate::failure::{Failure, Outcome};
-use neap_spec::{Context, Document, Error, Files, Request, Scope};
+use neap_spec::{Context, Document, Error, Files, Mended, Problem, Request, Scope, mended};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ impl Specification {
             Some(file) => {
                 let text = std::fs::read_to_string(file)
                     .map_err(|error| Failure::usage(format!("cannot read {}: {error}", file.display())))?;
-                Document::parse(&text).map_err(|error| named(Some(file), error))?
+                Document::parse(&text).map_err(|error| Failure::from(error).of_file(Some(file)))?
             }
             None => Document::from_value(Value::Object(serde_json::Map::new())),
         };
@@ -54,11 +54,18 @@ impl Specification {
         self.document.value.get(key).and_then(Value::as_str)
     }
 
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// A place for checks that do not depend on the place.
+    pub fn nowhere() -> Scope {
+        Scope { subscription_id: String::new(), resource_group: String::new(), workspace: String::new() }
+    }
+
     /// Says what is wrong, without a server.
     pub fn check(&self, build: impl Fn(&Document, &Context<'_>) -> Result<Request, Error>) -> Outcome<()> {
-        let nowhere =
-            Scope { subscription_id: String::new(), resource_group: String::new(), workspace: String::new() };
-        self.plan(&nowhere, build).map(|_| ())
+        self.plan(&Self::nowhere(), build).map(|_| ())
     }
 
     pub fn plan(
@@ -66,18 +73,32 @@ impl Specification {
         scope: &Scope,
         build: impl Fn(&Document, &Context<'_>) -> Result<Request, Error>,
     ) -> Outcome<Request> {
-        let folder = self.file.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
-        let context = Context { scope, folder, files: &Disk };
-        build(&self.document, &context).map_err(|error| named(self.file.as_deref(), error))
+        self.built(scope, build).map_err(|error| Failure::from(error).of_file(self.file()))
     }
-}
 
-fn named(file: Option<&Path>, error: Error) -> Failure {
-    let mut failure = Failure::from(error);
-    if let Some(file) = file {
-        failure.message = format!("{}: {}", file.display(), failure.message);
+    pub fn built(
+        &self,
+        scope: &Scope,
+        build: impl Fn(&Document, &Context<'_>) -> Result<Request, Error>,
+    ) -> Result<Request, Error> {
+        build(&self.document, &self.context(scope))
     }
-    failure
+
+    /// What can be built of it without these problems.
+    pub fn mended(
+        &self,
+        scope: &Scope,
+        problems: Vec<Problem>,
+        build: impl Fn(&Document, &Context<'_>) -> Result<Request, Error>,
+    ) -> Option<Mended<Request>> {
+        let stand_ins = [("command", "true")];
+        mended(&self.document, problems, &stand_ins, |document| build(document, &self.context(scope)))
+    }
+
+    fn context<'a>(&'a self, scope: &'a Scope) -> Context<'a> {
+        let folder = self.file().and_then(Path::parent).unwrap_or(Path::new(""));
+        Context { scope, folder, files: &Disk }
+    }
 }
 
 /// The disk of this machine.

@@ -12,13 +12,19 @@ use tokio::sync::watch;
 use crate::handle::{Handle, Inner, Published};
 use crate::limits;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Past {
+    /// Records that are replayed for one question, at most.
+    records_max: u64,
     kept: Mutex<VecDeque<Moment>>,
     making: tokio::sync::Mutex<()>,
 }
 
 impl Past {
+    pub fn new(records_max: u64) -> Self {
+        Self { records_max, kept: Mutex::default(), making: tokio::sync::Mutex::default() }
+    }
+
     fn find(&self, seq: u64) -> Option<Moment> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.iter().find(|moment| moment.seq == seq).cloned()
@@ -71,17 +77,24 @@ impl Handle {
                 format!("The log begins at {from}, and {} is before that.", at.rfc3339()),
             ));
         };
-        if seq > limits::PAST_RECORDS_MAX {
-            return Err(Refusal::because(
-                Code::LimitReached,
-                format!(
-                    "{} is {seq} records into the log; at most {} are replayed for a question about the past.",
-                    at.rfc3339(),
-                    limits::PAST_RECORDS_MAX
-                ),
-            ));
-        }
+        self.refuse_too_far(at, seq)?;
         Ok(seq)
+    }
+
+    /// Whether the records up to `seq`, those of the time `at`, may be replayed for somebody's question.
+    pub fn refuse_too_far(&self, at: Millis, seq: u64) -> Result<(), Refusal> {
+        let most = self.inner.past.records_max;
+        if seq <= most {
+            return Ok(());
+        }
+        Err(Refusal::because(
+            Code::LimitReached,
+            format!(
+                "{} is {seq} records into the log; at most {most} are replayed for a question about the past \
+                 (limits.past_records in config.yaml).",
+                at.rfc3339()
+            ),
+        ))
     }
 
     async fn make(&self, seq: u64) -> Result<Moment, Refusal> {
@@ -110,7 +123,7 @@ impl Handle {
             tracer: Default::default(),
             services: Default::default(),
             gpus: Default::default(),
-            past: Past::default(),
+            past: Past::new(self.inner.past.records_max),
             as_of: Some(at),
         };
         Self { inner: Arc::new(inner) }

@@ -39,6 +39,8 @@ pub struct ControlParts {
     pub logs: JobLogs,
     pub orders: OrderSettings,
     pub sas: SasKey,
+    /// Records that are replayed for a question about the past, at most.
+    pub past_records_max: u64,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -85,7 +87,7 @@ pub async fn start(opened: Opened, parts: ControlParts) -> Result<Control, Start
         tracer: Tracer::default(),
         services: Services::default(),
         gpus: NodeGpus::default(),
-        past: Past::default(),
+        past: Past::new(parts.past_records_max),
         as_of: None,
     });
     let handle = Handle { inner: inner.clone() };

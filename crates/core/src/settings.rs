@@ -44,6 +44,13 @@ pub struct Settings {
     /// Who is in which team, for limits on what a team may have.
     #[serde(default)]
     pub teams: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    /// Jobs that may wait on one cluster.
+    #[serde(default = "waiting_jobs_max")]
+    pub waiting_jobs_max: usize,
+}
+
+const fn waiting_jobs_max() -> usize {
+    limits::QUEUE_LENGTH_MAX
 }
 
 /// What the node maker can give.
@@ -101,6 +108,7 @@ impl Default for Settings {
             own: Arc::default(),
             provider: ProviderSettings { name: "local".into(), machine: None, nodes_max: 64, strict: false },
             teams: BTreeMap::new(),
+            waiting_jobs_max: limits::QUEUE_LENGTH_MAX,
         }
     }
 }

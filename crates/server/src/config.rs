@@ -184,6 +184,10 @@ pub struct Limits {
     pub burst: Option<u32>,
     /// Requests being worked on at the same time.
     pub requests_in_flight: u32,
+    /// Jobs that may wait on one cluster.
+    pub waiting_jobs: usize,
+    /// Records of the log that are replayed for one question about the past.
+    pub past_records: u64,
 }
 
 /// The local provider.
@@ -291,7 +295,13 @@ impl Default for Local {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { requests_per_second: 10_000, burst: None, requests_in_flight: 1024 }
+        Self {
+            requests_per_second: 10_000,
+            burst: None,
+            requests_in_flight: 1024,
+            waiting_jobs: Settings::default().waiting_jobs_max,
+            past_records: neap_control::limits::PAST_RECORDS_MAX,
+        }
     }
 }
 
@@ -344,6 +354,7 @@ impl Config {
                 strict: self.local.capacity == CapacityRule::Strict,
             },
             teams: self.teams.clone(),
+            waiting_jobs_max: self.limits.waiting_jobs,
             ..Settings::default()
         };
         if let Some(locations) = &self.locations {

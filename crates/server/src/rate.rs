@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     fn limits(per_second: u32, burst: Option<u32>) -> Limits {
-        Limits { requests_per_second: per_second, burst, requests_in_flight: 1 }
+        Limits { requests_per_second: per_second, burst, requests_in_flight: 1, ..Limits::default() }
     }
 
     /// How many of the requests that came at these times were let in.

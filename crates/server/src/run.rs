@@ -186,6 +186,7 @@ impl Server<'_> {
                 }),
             },
             sas: keys.sas.clone(),
+            past_records_max: self.config.limits.past_records,
         };
         let control = neap_control::start(opened, parts).await?;
         default_workspace(&control.handle, &installation, &self.config.default_location).await?;

@@ -74,6 +74,7 @@ pub(crate) fn settings(nodes_max: u32) -> Settings {
         places: Arc::new(is_smaller.then(|| ("westus".into(), place)).into_iter().collect()),
         charges: Charges::default(),
         teams: BTreeMap::new(),
+        waiting_jobs_max: neap_core::limits::QUEUE_LENGTH_MAX,
         own: Arc::default(),
         provider: ProviderSettings { name: "sim".into(), machine: None, nodes_max, strict: false },
     }

@@ -12,12 +12,22 @@ pub struct Problem {
     /// The line of the file, where the problem is in the file and not in an override.
     pub line: Option<u32>,
     pub message: String,
+    pub flaw: Flaw,
+}
+
+/// What is wrong at a place: what stands there, or that anything does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Flaw {
+    /// The key is not one that may be there; perhaps it is this one misspelt.
+    Key { meant: Option<String> },
+    /// The value cannot be what it is, or is missing.
+    Value,
 }
 
 impl Problem {
     /// A problem that has a path and no line.
     pub(crate) fn at(path: &str, message: impl Into<String>) -> Self {
-        Self { file: None, path: path.to_owned(), line: None, message: message.into() }
+        Self { file: None, path: path.to_owned(), line: None, message: message.into(), flaw: Flaw::Value }
     }
 }
 

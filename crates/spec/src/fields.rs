@@ -4,7 +4,7 @@
 //! allowed, required keys that are missing. It changes nothing and knows no resource.
 
 use crate::document::Document;
-use crate::error::Problem;
+use crate::error::{Flaw, Problem};
 use crate::suggest::nearest;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -103,10 +103,12 @@ impl<'a> Checker<'a> {
 
     /// Notes a problem at `path`, with the line of the nearest place that the file has.
     pub fn problem(&mut self, path: &str, message: impl Into<String>) {
+        self.flaw(path, message.into(), Flaw::Value);
+    }
+
+    fn flaw(&mut self, path: &str, message: String, flaw: Flaw) {
         let line = self.document.line(path);
-        let problem =
-            Problem { file: self.file.clone(), path: path.to_owned(), line, message: message.into() };
-        self.problems.push(problem);
+        self.problems.push(Problem { file: self.file.clone(), path: path.to_owned(), line, message, flaw });
     }
 
     /// A path of the file, counted from its folder, without the `./` that people write.
@@ -152,11 +154,12 @@ impl<'a> Checker<'a> {
             match fields().find(|field| field.name == key) {
                 Some(field) => self.value(&place, value, &field.kind),
                 None => {
-                    let message = match nearest(key, fields().map(|field| field.name)) {
+                    let near = nearest(key, fields().map(|field| field.name));
+                    let message = match near {
                         Some(near) => format!("unknown key; did you mean `{near}`?"),
                         None => format!("unknown key; the keys here are {}", key_list(fields())),
                     };
-                    self.problem(&place, message);
+                    self.flaw(&place, message, Flaw::Key { meant: near.map(str::to_owned) });
                 }
             }
         }
@@ -177,7 +180,7 @@ impl<'a> Checker<'a> {
         }
         match kind {
             Kind::Anything | Kind::ReadOnly => {}
-            Kind::Refused(why) => self.problem(path, *why),
+            Kind::Refused(why) => self.flaw(path, (*why).to_owned(), Flaw::Key { meant: None }),
             Kind::Number => {
                 if !value.is_number() {
                     self.wrong(path, "a number", value);

@@ -50,24 +50,33 @@ pub fn set_path(tree: &mut Value, path: &str, value: Value) -> Result<(), String
 pub fn remove_path(tree: &mut Value, path: &str) -> Result<bool, String> {
     let mut steps = steps(path)?;
     let Some(last) = steps.pop() else { return Ok(false) };
-    let mut place = tree;
-    for step in steps {
-        let next = match step {
-            Step::Key(key) => place.get_mut(key),
-            Step::Index(index) => place.get_mut(index),
-        };
-        match next {
-            Some(next) => place = next,
-            None => return Ok(false),
-        }
-    }
-    Ok(match (last, place) {
-        (Step::Key(key), Value::Object(map)) => map.shift_remove(&key).is_some(),
-        (Step::Index(index), Value::Array(list)) if index < list.len() => {
+    Ok(match (last, below(tree, steps)) {
+        (Step::Key(key), Some(Value::Object(map))) => map.shift_remove(&key).is_some(),
+        (Step::Index(index), Some(Value::Array(list))) if index < list.len() => {
             list.remove(index);
             true
         }
         _ => false,
+    })
+}
+
+/// Gives the value at `path` another key; false if there is no such value, or the other key is there already.
+pub(crate) fn rename_key(tree: &mut Value, path: &str, key: &str) -> bool {
+    let Ok(mut steps) = steps(path) else { return false };
+    let Some(Step::Key(old)) = steps.pop() else { return false };
+    match below(tree, steps) {
+        Some(Value::Object(map)) if !map.contains_key(key) => match map.shift_remove(&old) {
+            Some(value) => map.insert(key.to_owned(), value).is_none(),
+            None => false,
+        },
+        _ => false,
+    }
+}
+
+fn below(tree: &mut Value, steps: Vec<Step>) -> Option<&mut Value> {
+    steps.into_iter().try_fold(tree, |place, step| match step {
+        Step::Key(key) => place.get_mut(key),
+        Step::Index(index) => place.get_mut(index),
     })
 }
 
@@ -94,7 +103,7 @@ fn steps(path: &str) -> Result<Vec<Step>, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{remove_path, set_path, typed_value};
+    use super::{remove_path, rename_key, set_path, typed_value};
     use serde_json::{Value, json};
 
     #[test]
@@ -124,5 +133,14 @@ mod tests {
         assert!(remove_path(&mut tree, "a.b[0]").unwrap());
         assert!(!remove_path(&mut tree, "nothing.here").unwrap());
         assert_eq!(tree, json!({"a": {"b": []}, "x": {"y": "z"}}));
+    }
+
+    #[test]
+    fn a_key_is_renamed_where_it_stands() {
+        let mut tree = json!({"a": {"b": [{"c": 1}]}, "x": 2, "y": 3});
+        assert!(rename_key(&mut tree, "a.b[0].c", "d") && rename_key(&mut tree, "x", "z"));
+        assert_eq!(tree, json!({"a": {"b": [{"d": 1}]}, "z": 2, "y": 3}));
+        assert!(!rename_key(&mut tree, "z", "y"), "it is there");
+        assert!(!rename_key(&mut tree, "nothing.here", "there") && !rename_key(&mut tree, "no", "one"));
     }
 }

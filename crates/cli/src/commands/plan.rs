@@ -3,7 +3,7 @@
 
 use crate::args::Global;
 use crate::client::segment;
-use crate::commands::job::builder;
+use crate::commands::job::{builder, check};
 use crate::commands::{block_on, compute};
 use crate::failure::{Failure, Outcome};
 use crate::names::job_name;
@@ -88,8 +88,9 @@ fn of_job(args: &PlanArgs, global: &Global, terminal: &Terminal) -> Outcome<Exit
     let build = builder(&fallback);
     let flags = [("name", args.name.clone().map(Value::from))];
     let specification = Specification::load(args.file.as_deref(), &flags, &args.set)?;
-    specification.check(&build)?;
-    let session = Session::open(global, terminal)?;
+    let session = Session::open(global, terminal);
+    check(&specification, &build, session.as_ref().ok())?;
+    let session = session?;
     block_on(async {
         let mut request = specification.plan(&session.scope, &build)?;
         let left_out = preparation::rehearse(&mut request, &session).await?;

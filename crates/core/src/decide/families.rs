@@ -1,6 +1,6 @@
 //! Submitting a whole family of jobs, all of it or nothing, and closing one that is driven from outside.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::jobs::{self, Asked};
@@ -9,7 +9,7 @@ use super::shape;
 use crate::command::{NewMemberKind, SubmitFamily};
 use crate::event::{Event, FamilyClosing, FamilyOpened, JobEnded, JobSubmitted};
 use crate::family::FamilyKind;
-use crate::ids::{JobId, WorkspaceId};
+use crate::ids::{ClusterId, JobId, WorkspaceId};
 use crate::job::Outcome;
 use crate::limits;
 use crate::names;
@@ -51,6 +51,13 @@ pub fn submit(state: &State, submit: SubmitFamily, now: Millis) -> Result<Vec<Ev
             }
         });
     }
+    let mut coming: BTreeMap<ClusterId, usize> = BTreeMap::new();
+    for (cluster, _) in clusters.iter().flatten().filter(|(_, reused)| !reused) {
+        *coming.entry(*cluster).or_default() += 1;
+    }
+    let too_many =
+        |(cluster, more)| state.clusters.get(&cluster).and_then(|c| jobs::check_queue(state, c, more));
+    problems.extend(coming.into_iter().filter_map(too_many));
     Refusal::unless_empty(problems)?;
     let id_of = |at: usize| JobId(state.next.job.0 + at as u64);
     let waits = shape::waits(&submit.members);

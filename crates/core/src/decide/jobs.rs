@@ -23,7 +23,7 @@ use crate::planted::{self, Bug};
 use crate::problem::{Code, Problem, Refusal};
 use crate::quota;
 use crate::state::State;
-use crate::units::{Capacity, MicroUsd, Millis};
+use crate::units::{Capacity, MicroUsd, Millis, jobs_wait};
 
 pub fn submit(state: &State, submit: SubmitJob) -> Result<Vec<Event>, Refusal> {
     super::refuse_while_draining(state)?;
@@ -48,6 +48,7 @@ pub fn submit(state: &State, submit: SubmitJob) -> Result<Vec<Event>, Refusal> {
         tier: submit.tier,
     };
     let cluster = check_cluster(state, asked, &mut problems);
+    problems.extend(cluster.and_then(|cluster| check_queue(state, cluster, 1)));
     problems.extend(cluster.and_then(|cluster| check_budget(state, &submit.name, asked, cluster)));
     Refusal::unless_empty(problems)?;
     let Some(cluster) = cluster else { return Err(no_cluster(&submit.cluster).into()) };
@@ -151,14 +152,22 @@ pub(super) fn check_cluster<'a>(
             .at("resources"),
         );
     }
-    let waiting = cluster.queue.len() + cluster.waiting.len();
-    if waiting >= limits::QUEUE_LENGTH_MAX {
-        problems.push(Problem::new(
-            Code::LimitReached,
-            format!("{waiting} jobs wait on compute '{}' already, which is the limit.", cluster.name),
-        ));
-    }
     Some(cluster)
+}
+
+/// That so many more may wait on a cluster.
+pub(super) fn check_queue(state: &State, cluster: &Cluster, more: usize) -> Option<Problem> {
+    let (waiting, most) = (cluster.queue.len() + cluster.waiting.len(), state.settings.waiting_jobs_max);
+    if waiting + more <= most {
+        return None;
+    }
+    let coming = if more > 1 { format!(", and {more} more are to come") } else { " already".to_owned() };
+    let message = format!(
+        "{} on compute '{}'{coming}; {most} is the limit (limits.waiting_jobs in config.yaml).",
+        jobs_wait(waiting),
+        cluster.name
+    );
+    Some(Problem::new(Code::LimitReached, message))
 }
 
 /// That a job on several nodes can have them.

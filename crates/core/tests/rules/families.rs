@@ -8,7 +8,7 @@ use neap_core::{ClusterId, Code, Command, Event, JobId, WorkspaceId, explain};
 
 use crate::world::{
     CPU, WORKSPACE, World, cancel, cluster, ends, family, job, kinds, member, message, pipeline,
-    put_workspace, step,
+    put_workspace, settings, step,
 };
 
 const STEPS: FamilyKind = FamilyKind::Steps { go_on: true };
@@ -97,6 +97,21 @@ fn waiting_steps_ask_for_no_nodes() {
     world.ready(1);
     world.end(JobId(2), Exit::Success);
     assert_eq!(world.state.nodes.len(), 2, "both may start now");
+}
+
+#[test]
+fn a_family_is_counted_whole_against_what_may_wait() {
+    let mut world = World::with_cluster(0, 0);
+    let settings = settings(|s| s.waiting_jobs_max = 3);
+    world.tell(Command::Start { release: "test".into(), settings });
+    world.submit("alone");
+    let three = pipeline("p", true, &[("a", &[]), ("b", &[1]), ("c", &[1])]);
+    let refusal = world.ask(Command::SubmitFamily(three)).unwrap_err();
+    assert_eq!(
+        refusal.to_string(),
+        "(LimitReached) 1 job waits on compute 'cpu', and 3 more are to come; 3 is the limit (limits.waiting_jobs in config.yaml)."
+    );
+    world.submit_family(pipeline("p", true, &[("a", &[]), ("b", &[1])]));
 }
 
 #[test]

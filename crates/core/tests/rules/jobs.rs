@@ -148,6 +148,21 @@ fn a_queue_has_an_end() {
 }
 
 #[test]
+fn a_queue_ends_where_it_is_configured_to() {
+    let mut world = World::with_cluster(0, 0);
+    let settings = settings(|s| s.waiting_jobs_max = 2);
+    world.tell(Command::Start { release: "test".into(), settings });
+    for name in ["one", "two"] {
+        world.submit(name);
+    }
+    let refusal = world.ask(submit(|job| job.name = "three".into())).unwrap_err();
+    assert_eq!(
+        refusal.to_string(),
+        "(LimitReached) 2 jobs wait on compute 'cpu' already; 2 is the limit (limits.waiting_jobs in config.yaml)."
+    );
+}
+
+#[test]
 fn only_a_job_that_was_submitted_can_be_edited() {
     let mut world = World::with_cluster(0, 1);
     let update = |job| Command::UpdateJob { job, meta: DOCUMENT, archived: true };

@@ -164,7 +164,7 @@ pub(crate) async fn allowances(
     change: bool,
 ) -> Result<Response, Refusal> {
     if change {
-        set(app, ask, workspace).await?;
+        return set(app, ask, workspace).await;
     }
     let state = app.state();
     let mine = |key: &AllowanceKey| match key.within {
@@ -186,7 +186,8 @@ fn shown(state: &State, key: &AllowanceKey, allowance: Allowance) -> Value {
     json!({"who": key.who.words(), "within": within, "jobs": allowance.jobs, "cores": allowance.cores})
 }
 
-async fn set(app: &App, ask: &Ask, workspace: &Workspace) -> Result<(), Refusal> {
+/// Answers with the limit as it is then; with none if it was taken away.
+async fn set(app: &App, ask: &Ask, workspace: &Workspace) -> Result<Response, Refusal> {
     let body = ask.json()?;
     let mut problems = Vec::new();
     let fields = Fields::of(Some(&body), "", &mut problems);
@@ -214,20 +215,18 @@ async fn set(app: &App, ask: &Ask, workspace: &Workspace) -> Result<(), Refusal>
         None => Within::Workspace(workspace.id),
         Some(name) => match state.cluster(workspace.id, name) {
             Some(cluster) => Within::Cluster(cluster.id),
-            None => return Err(errors::not_found("Compute", name)),
+            None => {
+                problems.extend(errors::not_found("Compute", name).problems);
+                Within::Workspace(workspace.id)
+            }
         },
     };
-    if !problems.is_empty() {
-        return Err(Refusal { problems });
-    }
+    Refusal::unless_empty(problems)?;
     let remove = body.get("remove").and_then(Value::as_bool).unwrap_or(false);
     let allowance = (!remove).then_some(Allowance { jobs, cores });
     let by = ask.caller.actor.as_str().into();
-    app.submit(
-        &ask.caller,
-        Command::SetAllowance { key: AllowanceKey { within, who }, allowance, by },
-        Vec::new(),
-    )
-    .await?;
-    Ok(())
+    let key = AllowanceKey { within, who };
+    app.submit(&ask.caller, Command::SetAllowance { key: key.clone(), allowance, by }, Vec::new()).await?;
+    let set: Vec<Value> = allowance.map(|allowance| shown(&state, &key, allowance)).into_iter().collect();
+    Ok(reply::ok(&json!({"value": set})))
 }

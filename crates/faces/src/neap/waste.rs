@@ -4,7 +4,6 @@
 //! That takes a while, so one question is answered at a time, and a log beyond a bound is refused.
 
 use axum::response::Response;
-use neap_control::limits::PAST_RECORDS_MAX;
 use neap_core::state::Workspace;
 use neap_core::waste::{self, Course, Finding, Record, Recorder};
 use neap_core::{ClusterId, Code, Millis, Problem, Refusal};
@@ -60,13 +59,7 @@ fn look(
 ) -> Result<Vec<Value>, Refusal> {
     let reader = app.control.reader();
     let Some(seq) = reader.record_at(to).map_err(unreadable)? else { return Ok(Vec::new()) };
-    if seq > PAST_RECORDS_MAX {
-        let message = format!(
-            "{} is {seq} records into the log; at most {PAST_RECORDS_MAX} are replayed for a question about the past.",
-            to.rfc3339()
-        );
-        return Err(Refusal::because(Code::LimitReached, message));
-    }
+    app.control.refuse_too_far(to, seq)?;
     let mut recorders: Vec<Recorder> = clusters.iter().map(|(id, _)| Recorder::new(*id, from, to)).collect();
     let after = reader
         .replay(seq, |before, at, event| {

@@ -101,6 +101,7 @@ impl World {
                     tracking: None,
                 },
                 sas: sas.clone(),
+                past_records_max: neap_control::limits::PAST_RECORDS_MAX,
             },
         )
         .await

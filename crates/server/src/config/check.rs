@@ -2,6 +2,9 @@
 
 use std::path::{Component, PathBuf};
 
+use neap_control::limits::PAST_RECORDS_MAX;
+use neap_core::limits::QUEUE_LENGTH_MAX;
+
 use super::{Config, locations};
 
 impl Config {
@@ -27,6 +30,12 @@ impl Config {
         }
         if self.limits.requests_in_flight == 0 {
             problems.push("limits.requests_in_flight must be at least 1");
+        }
+        if !(1..=QUEUE_LENGTH_MAX).contains(&self.limits.waiting_jobs) {
+            problems.push("limits.waiting_jobs is a number from 1 to 2000000");
+        }
+        if !(1..=PAST_RECORDS_MAX).contains(&self.limits.past_records) {
+            problems.push("limits.past_records is a number from 1 to 5000000");
         }
         if self.alerts.evictions == 0 || self.alerts.evictions_within_seconds == 0 {
             problems.push("alerts.evictions and alerts.evictions_within_seconds must be at least 1");

@@ -6,14 +6,18 @@ use crate::client::segment;
 use crate::commands::block_on;
 use crate::entity;
 use crate::failure::{Failure, Outcome};
+use crate::second_look;
 use crate::session::Session;
 use crate::terminal::Terminal;
 use clap::Args;
-use neap_spec::{ComputeRequest, Document, Scope, compute_request};
+use neap_spec::{ComputeRequest, Document, Scope, compute_request, mended};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 use std::io::BufRead;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// Stands for the name of a cluster that has none, while the server looks at the rest.
+const STAND_IN_NAME: &str = "neap-has-no-name-for-it";
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  neap compute create -f cluster.yml\n  \
@@ -186,14 +190,19 @@ pub struct UpdateArgs {
 
 pub fn create(args: &CreateArgs, global: &Global, terminal: &Terminal) -> Outcome<()> {
     let document = specification(args, terminal)?;
-    // What is wrong with the file is said before any server is asked.
-    compute_request(&document, &anywhere()).map_err(|error| named(args, error))?;
-    let session = Session::open(global, terminal)?;
+    let session = Session::open(global, terminal);
+    // What is wrong with the file is said also where no server is.
+    if let Err(error) = compute_request(&document, &anywhere()) {
+        let (file, session) = (args.file.as_deref(), session.as_ref().ok());
+        return block_on(async { Err(all_problems(error, &document, file, session, Face::Arm).await) });
+    }
+    let session = session?;
     block_on(async {
+        let request = compute_request(&document, &session.scope)?;
         if args.scale.dry_run {
-            return show_plan(&dry_run(&document, &session).await?, &session);
+            return show_plan(&dry_run(&request, &session, Face::Arm).await?, &session);
         }
-        put(&document, &session, args.scale.no_wait, "creating").await
+        put(&request, &session, Face::Arm, args.scale.no_wait, "creating").await
     })
 }
 
@@ -221,7 +230,8 @@ pub fn update(args: &UpdateArgs, global: &Global, terminal: &Terminal) -> Outcom
             return Err(Failure::usage("the name of a cluster cannot be changed")
                 .hint("create another cluster under the new name"));
         }
-        let plan = dry_run_own(&document, &session).await?;
+        let request = requested(&document, &session).await?;
+        let plan = dry_run(&request, &session, Face::Own).await?;
         if args.scale.dry_run {
             return show_plan(&plan, &session);
         }
@@ -229,7 +239,7 @@ pub fn update(args: &UpdateArgs, global: &Global, terminal: &Terminal) -> Outcom
             session.terminal.note(&describe(&plan));
             session.terminal.confirm(&format!("Replace the nodes of {} one by one?", args.name))?;
         }
-        put_own(&document, &session, args.scale.no_wait, "updating").await
+        put(&request, &session, Face::Own, args.scale.no_wait, "updating").await
     })
 }
 
@@ -238,21 +248,58 @@ pub async fn changed(name: &str, scale: &ScaleArgs, session: &Session) -> Outcom
     let path = session.path(&format!("computes/{}", segment(name)));
     let mut document = Document::from_value(entity::compute(&session.client.get(&path).await?));
     scale.apply(&mut document, false)?;
-    Ok(compute_request(&document, &session.scope)?)
+    requested(&document, session).await
+}
+
+/// A changed definition as a request, or all that is wrong with it.
+async fn requested(document: &Document, session: &Session) -> Outcome<ComputeRequest> {
+    match compute_request(document, &session.scope) {
+        Ok(request) => Ok(request),
+        Err(error) => Err(all_problems(error, document, None, Some(session), Face::Own).await),
+    }
+}
+
+/// The face that a definition is put through.
+#[derive(Debug, Clone, Copy)]
+enum Face {
+    /// It refuses what Azure refuses.
+    Arm,
+    /// Nodes may be replaced.
+    Own,
+}
+
+impl Face {
+    fn path(self, request: &ComputeRequest, session: &Session) -> String {
+        let below = format!("computes/{}", segment(&request.name));
+        match self {
+            Self::Arm => session.path(&below),
+            Self::Own => session.own_path(&below),
+        }
+    }
 }
 
 /// What the server says this would do.
-async fn dry_run(document: &Document, session: &Session) -> Outcome<Value> {
-    let request = compute_request(document, &session.scope)?;
-    let path = session.path(&format!("computes/{}?neapDryRun=true", segment(&request.name)));
+async fn dry_run(request: &ComputeRequest, session: &Session, face: Face) -> Outcome<Value> {
+    let path = format!("{}?neapDryRun=true", face.path(request, session));
     Ok(session.client.call(Method::PUT, &path, Some(&request.body)).await?.body)
 }
 
-/// The same of a change that may replace nodes.
-async fn dry_run_own(document: &Document, session: &Session) -> Outcome<Value> {
-    let request = compute_request(document, &session.scope)?;
-    let path = session.own_path(&format!("computes/{}?neapDryRun=true", segment(&request.name)));
-    Ok(session.client.call(Method::PUT, &path, Some(&request.body)).await?.body)
+/// What is wrong with a definition, and what the server would refuse in the rest of it.
+async fn all_problems(
+    error: neap_spec::Error,
+    document: &Document,
+    file: Option<&Path>,
+    session: Option<&Session>,
+    face: Face,
+) -> Failure {
+    let mend = |session: &Session, problems| {
+        let stand_ins = [("name", STAND_IN_NAME), ("type", "amlcompute")];
+        mended(document, problems, &stand_ins, |document| compute_request(document, &session.scope))
+    };
+    let ask = async |session: &Session, request: &mut ComputeRequest| {
+        dry_run(request, session, face).await.map(drop)
+    };
+    second_look::everything(error, file, session, mend, ask).await
 }
 
 fn show_plan(plan: &Value, session: &Session) -> Outcome<()> {
@@ -368,37 +415,25 @@ async fn with_properties(name: &str, properties: &[(&str, Value)], session: &Ses
 }
 
 pub async fn plan_update(name: &str, properties: &[(&str, Value)], session: &Session) -> Outcome<Value> {
-    dry_run_own(&with_properties(name, properties, session).await?, session).await
+    let request = requested(&with_properties(name, properties, session).await?, session).await?;
+    dry_run(&request, session, Face::Own).await
 }
 
 pub async fn set_properties(name: &str, properties: &[(&str, Value)], session: &Session) -> Outcome<()> {
-    put_own(&with_properties(name, properties, session).await?, session, false, "updating").await
+    let request = requested(&with_properties(name, properties, session).await?, session).await?;
+    put(&request, session, Face::Own, false, "updating").await
 }
 
-/// Through ARM, which refuses what Azure refuses.
-async fn put(document: &Document, session: &Session, no_wait: bool, doing: &str) -> Outcome<()> {
-    let request = compute_request(document, &session.scope)?;
-    let path = session.path(&format!("computes/{}", segment(&request.name)));
-    send(&request, &path, session, no_wait, doing).await
-}
-
-/// Through Neap's own face: nodes may be replaced.
-async fn put_own(document: &Document, session: &Session, no_wait: bool, doing: &str) -> Outcome<()> {
-    let request = compute_request(document, &session.scope)?;
-    let path = session.own_path(&format!("computes/{}", segment(&request.name)));
-    send(&request, &path, session, no_wait, doing).await
-}
-
-async fn send(
+async fn put(
     request: &ComputeRequest,
-    put_at: &str,
     session: &Session,
+    face: Face,
     no_wait: bool,
     doing: &str,
 ) -> Outcome<()> {
     let path = session.path(&format!("computes/{}", segment(&request.name)));
     let spinner = session.terminal.spinner(&format!("{doing} {}", request.name));
-    let answer = session.client.call(Method::PUT, put_at, Some(&request.body)).await;
+    let answer = session.client.call(Method::PUT, &face.path(request, session), Some(&request.body)).await;
     let resource = match answer {
         Ok(answer) if no_wait => Ok(answer.body),
         Ok(answer) => match session.client.wait(&answer).await {
@@ -418,7 +453,7 @@ fn specification(args: &CreateArgs, terminal: &Terminal) -> Outcome<Document> {
         Some(path) => {
             let text = std::fs::read_to_string(path)
                 .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
-            Document::parse(&text).map_err(|error| named(args, error))?
+            Document::parse(&text).map_err(|error| Failure::from(error).of_file(Some(path)))?
         }
         None => {
             if args.name.is_none() || args.kind.is_none() {
@@ -459,15 +494,6 @@ fn specification(args: &CreateArgs, terminal: &Terminal) -> Outcome<Document> {
     }
     args.scale.apply(&mut document, false)?;
     Ok(document)
-}
-
-/// A problem of the specification, with the file it is in.
-fn named(args: &CreateArgs, error: neap_spec::Error) -> Failure {
-    let mut failure = Failure::from(error);
-    if let Some(file) = &args.file {
-        failure.message = format!("{}: {}", file.display(), failure.message);
-    }
-    failure
 }
 
 /// The password, from where nobody else can read it if the user chose so.

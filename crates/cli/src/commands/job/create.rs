@@ -1,12 +1,14 @@
 //! `job create`: checks the file, does what must be done before, sends the job.
 
 use crate::args::Global;
+use crate::client::segment;
 use crate::commands::block_on;
 use crate::entity;
 use crate::failure::{Failure, Outcome};
 use crate::names::job_name;
 use crate::output::yaml;
 use crate::preparation;
+use crate::second_look;
 use crate::session::Session;
 use crate::specification::Specification;
 use crate::terminal::Terminal;
@@ -55,16 +57,16 @@ pub fn run(args: &CreateArgs, global: &Global, terminal: &Terminal) -> Outcome<E
     let fallback = job_name()?;
     let build = builder(&fallback);
     let flags = [("name", args.name.clone().map(Value::from))];
-    // What is wrong with the file is said before any server is asked.
+    let session = Session::open(global, terminal);
     let from_file = match &args.file {
         Some(file) => {
             let specification = Specification::load(Some(file), &flags, &args.set)?;
-            specification.check(&build)?;
+            check(&specification, &build, session.as_ref().ok())?;
             Some(specification)
         }
         None => None,
     };
-    let session = Session::open(global, terminal)?;
+    let session = session?;
     block_on(async {
         let specification = match (from_file, &args.from) {
             (Some(specification), _) => specification,
@@ -95,6 +97,24 @@ pub fn builder(fallback: &str) -> impl Fn(&Document, &Context<'_>) -> Result<Req
     move |document, context| {
         job_request(document, context, &Defaults { name: &name, experiment: &experiment })
     }
+}
+
+/// Says all that is wrong with a job's file, and with what the server would make of the rest of it; the first also where no
+/// server is.
+pub fn check(
+    specification: &Specification,
+    build: &impl Fn(&Document, &Context<'_>) -> Result<Request, Error>,
+    session: Option<&Session>,
+) -> Outcome<()> {
+    let Err(error) = specification.built(&Specification::nowhere(), build) else { return Ok(()) };
+    let mend = |session: &Session, problems| specification.mended(&session.scope, problems, build);
+    let ask = async |session: &Session, request: &mut Request| {
+        preparation::rehearse(request, session).await?;
+        let path = session.own_path(&format!("jobs/{}/plan", segment(&request.name)));
+        session.client.call(Method::POST, &path, Some(&request.body)).await.map(drop)
+    };
+    let file = specification.file();
+    block_on(async { Err(second_look::everything(error, file, session, mend, ask).await) })
 }
 
 /// The definition that the server keeps of a job, without what only that job has.

@@ -11,7 +11,7 @@ mod ssh;
 mod stream;
 mod validate;
 
-pub use create::builder;
+pub use create::{builder, check};
 
 use crate::args::Global;
 use crate::client::segment;

@@ -129,12 +129,7 @@ pub struct Segment {
 impl Segment {
     /// The part that falls between two moments within it: a difference, so that parts sum to the whole.
     pub fn cost_between(&self, a: Millis, b: Millis) -> u64 {
-        let upto = |moment: Millis| {
-            let part = u128::from(self.cost.0) * u128::from(moment.since(self.from))
-                / u128::from(self.to.since(self.from).max(1));
-            u64::try_from(part).unwrap_or(u64::MAX)
-        };
-        upto(b.min(self.to)).saturating_sub(upto(a.max(self.from)))
+        part_of(self.cost, (self.from, self.to), (a, b)).0
     }
 
     /// The same time and money in parts of so many milliseconds each, and what is left; the causes are those of the parts.
@@ -155,6 +150,15 @@ impl Segment {
         }
         out
     }
+}
+
+/// The part of a cost that falls between `a` and `b`, by the time: a difference, so that adjoining parts sum to the whole.
+pub fn part_of(cost: MicroUsd, (from, to): (Millis, Millis), (a, b): (Millis, Millis)) -> MicroUsd {
+    let upto = |moment: Millis| {
+        let part = u128::from(cost.0) * u128::from(moment.since(from)) / u128::from(to.since(from).max(1));
+        u64::try_from(part).unwrap_or(u64::MAX)
+    };
+    MicroUsd(upto(b.min(to)).saturating_sub(upto(a.max(from))))
 }
 
 /// What an event means for the books.
@@ -374,6 +378,16 @@ fn split(whole: u64, weights: &[u64]) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn adjoining_times_sum_to_the_whole() {
+        let whole = (Millis(1_000), Millis(8_000));
+        let times = [(0, 2_333), (2_333, 5_000), (5_000, 5_000), (5_000, 9_000)];
+        let parts = times.map(|(a, b)| part_of(MicroUsd(10_007), whole, (Millis(a), Millis(b))).0);
+        assert_eq!(parts, [1_905, 3_813, 0, 4_289]);
+        assert_eq!(parts.iter().sum::<u64>(), 10_007);
+        assert_eq!(part_of(MicroUsd(5), (Millis(3), Millis(3)), (Millis(0), Millis(9))), MicroUsd(0));
+    }
 
     #[test]
     fn parts_sum_to_the_whole() {

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use neap_core::Millis;
 use neap_core::charge::{Charge, ChargeKind};
+use neap_core::meter::part_of;
+use neap_core::{MicroUsd, Millis};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Result, params};
 
 use crate::chain::{from_sql, to_sql};
-use crate::costs::{CostBy, CostQuery, cut_cost};
+use crate::costs::{CostBy, CostQuery};
 
 pub(crate) fn insert(tables: &Connection, id: u64, charge: &Charge) -> Result<()> {
     let (job, owner) = match &charge.payer {
@@ -100,7 +101,8 @@ fn add(
 ) {
     let (a, b) = (from.max(query.from), to.min(query.to));
     // What has no length is there or not; the rest is cut.
-    let (cost, ms) = if from == to { (cost, 0) } else { (cut_cost(cost, from, to, a, b), b.since(a)) };
+    let (cost, ms) =
+        if from == to { (cost, 0) } else { (part_of(MicroUsd(cost), (from, to), (a, b)).0, b.since(a)) };
     if from != to && ms == 0 {
         return;
     }

@@ -1,7 +1,7 @@
 //! The books: what the postings of an event mean for the table of costs, and sums over it.
 
-use neap_core::meter::{Cause, Posting, Segment};
-use neap_core::{ClusterId, DocHash, JobId, Millis, NodeId, WorkspaceId};
+use neap_core::meter::{Cause, Posting, Segment, part_of};
+use neap_core::{ClusterId, DocHash, JobId, MicroUsd, Millis, NodeId, WorkspaceId};
 use rusqlite::{Connection, Result, Row, params};
 
 use crate::chain::{from_sql, to_sql};
@@ -129,7 +129,7 @@ pub(crate) fn sums(tables: &Connection, query: &CostQuery) -> Result<Vec<CostRow
         let mut cut = of_row(query.by, row)?;
         let (from, to) = (Millis(from_sql(row.get(3)?)), Millis(from_sql(row.get(4)?)));
         let (a, b) = (from.max(query.from), to.min(query.to));
-        cut.micro_usd = cut_cost(cut.micro_usd, from, to, a, b);
+        cut.micro_usd = part_of(MicroUsd(cut.micro_usd), (from, to), (a, b)).0;
         cut.node_ms = b.since(a);
         Ok(cut)
     })?;
@@ -137,15 +137,6 @@ pub(crate) fn sums(tables: &Connection, query: &CostQuery) -> Result<Vec<CostRow
         add(&mut rows, row?);
     }
     Ok(rows)
-}
-
-/// The part of a cost that falls between `a` and `b`: a difference, so that parts sum to the whole.
-pub(crate) fn cut_cost(micro_usd: u64, from: Millis, to: Millis, a: Millis, b: Millis) -> u64 {
-    let upto = |x: Millis| {
-        let part = u128::from(micro_usd) * u128::from(x.since(from)) / u128::from(to.since(from).max(1));
-        u64::try_from(part).unwrap_or(u64::MAX)
-    };
-    upto(b).saturating_sub(upto(a))
 }
 
 /// Adds to the row that it has in common, or is a row of its own.
@@ -175,19 +166,4 @@ fn of_row(by: CostBy, row: &Row<'_>) -> Result<CostRow> {
         CostBy::Meta => out.meta = row.get::<_, Option<[u8; 32]>>(0)?.map(DocHash),
     }
     Ok(out)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn adjoining_times_sum_to_the_whole() {
-        let (from, to) = (Millis(1_000), Millis(8_000));
-        let parts: u64 = [(1_000, 2_333), (2_333, 5_000), (5_000, 8_000)]
-            .into_iter()
-            .map(|(a, b)| cut_cost(10_007, from, to, Millis(a), Millis(b)))
-            .sum();
-        assert_eq!(parts, 10_007);
-    }
 }

@@ -187,6 +187,19 @@ def test_a_drill_fails_for_a_job_that_saves_nothing(spot, send):
     spot.wait_job(job, "Canceled")
 
 
+def test_a_drill_fails_when_more_is_lost_than_may_be_and_when_nothing_runs_again_in_time(spot, send):
+    job = send(python(STEPS, 1000, 0.6))
+    says(spot, job, "did 3")
+    wait_until(lambda: kept(spot, job), "it is saved while it runs")
+    drill = spot.cli("compute", "evict", "spot", "--node", node_of(spot, job), "--grace", "5", "--max-lost", "0", check=False)
+    assert drill.returncode == 1 and "FAILED" in drill.stdout, drill.stdout
+    assert re.search(r"it lost \d+\.\d s of work, more than the 0\.0 s that were allowed", drill.stdout), drill.stdout
+    drill = spot.cli("compute", "evict", "spot", "--node", node_of(spot, job), "--grace", "0", "--timeout", "0", check=False)
+    assert drill.returncode == 1 and "FAILED" in drill.stdout and "it does not run again yet: " in drill.stdout, drill.stdout
+    spot.cli("job", "cancel", "-n", job)
+    spot.wait_job(job, "Canceled")
+
+
 def test_what_is_wrong_is_said(spot):
     for body, status, words in [
         ({"node": "x"}, 400, "does not name a node"),

@@ -274,3 +274,21 @@ def test_what_only_the_command_line_can_get_wrong(strict, tmp_path):
     by_cli(strict, ["compute", "create", "-n", "cpu", "-t", "amlcompute", "--max-instances", "many"], "invalid value 'many'", exit=2)
     by_cli(strict, ["compute", "create", "-n", "cpu", "-t", "amlcompute", "--ssh-key-value", KEY], "admin_username", exit=2)
     by_cli(strict, ["compute", "update", "-n", "cpu", "--add", "tags=x"], "--add is for lists, and a cluster has none that can change", "use --set PATH=VALUE", exit=2)
+    for verb in ("start", "stop", "restart"):
+        by_cli(strict, ["compute", verb, "-n", "cpu"], f"`compute {verb}` is not offered: it is for compute instances, which Neap does not offer", exit=2)
+    by_cli(strict, ["compute", "connect-ssh", "-n", "cpu"], "`compute connect-ssh` is not offered: nodes take no logins", exit=2)
+    by_cli(strict, ["compute", "health"], "which cluster?", exit=2)
+    for kind, text in [
+        ("computeinstance", "a compute instance is a notebook machine, which Neap does not offer; declare a cluster (type: amlcompute) with max_instances: 1 instead"),
+        ("kubernetes", "attaching a Kubernetes cluster as a compute is not offered"),
+        ("virtualmachine", "attaching a virtual machine is not offered"),
+        ("synapsespark", "Spark pools are not offered"),
+        ("toaster", "`toaster` is not a compute type that Neap knows; use `type: amlcompute`"),
+    ]:
+        by_cli(strict, ["compute", "create", "-n", "cpu", "-t", kind], text, exit=2)
+    for settings, text in [
+        ("identity.type=user_assigned", "a user_assigned identity needs at least one resource_id"),
+        ("network_settings.vnet_name=net", "network_settings.subnet: required when vnet_name is given"),
+        ("network_settings.subnet=inner", "network_settings.vnet_name: required, unless subnet is a full resource id"),
+    ]:
+        by_cli(strict, ["compute", "create", "-n", "cpu", "-t", "amlcompute", "--set", settings], text, exit=2)

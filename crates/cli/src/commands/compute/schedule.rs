@@ -164,12 +164,9 @@ fn body(args: &CreateArgs) -> Outcome<(String, Value)> {
         Some(file) => {
             let text = std::fs::read_to_string(file)
                 .map_err(|error| Failure::usage(format!("cannot read {}: {error}", file.display())))?;
-            Document::parse(&text).map_err(Failure::from)?.value
+            Document::parse(&text).map_err(|error| Failure::from(error).of_file(Some(file)))?.value
         }
     };
-    if !body.is_object() {
-        return Err(Failure::usage("a schedule's file has keys and values, such as `start: \"0 20 * * *\"`"));
-    }
     for (key, value) in [
         ("name", &args.name),
         ("start", &args.start),

@@ -148,3 +148,49 @@ def test_a_sweep_is_planned_by_its_first_trials(server, cluster, tmp_path):
     plan = server.json("plan", "-f", path)
     assert plan["jobs"] == 2 and "Of the sweep only its first 2 trials are counted." in plan["notes"]
     assert plan["start"]["p50"] is not None
+
+
+def test_a_pipeline_that_nobody_has_submitted_is_planned(server, cluster, tmp_path):
+    """Its steps, their environment, its code and its data are nowhere but in the file."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "main.py").write_text("print('never uploaded')\n")
+    (tmp_path / "data.csv").write_text("1,2\n")
+    environment = {"image": "library/python:latest"}
+    prep = {
+        "type": "command",
+        "command": "cat ${{inputs.raw}} > ${{outputs.clean}}/x",
+        "code": "src",
+        "environment": environment,
+        "inputs": {"raw": {"type": "uri_file", "path": "data.csv"}},
+        "outputs": {"clean": {"type": "uri_folder"}},
+    }
+    train = {
+        "$schema": "component",
+        "type": "command",
+        "name": "never_registered",
+        "command": "ls ${{inputs.clean}}",
+        "environment": environment,
+        "inputs": {"clean": {"type": "uri_folder"}},
+    }
+    (tmp_path / "train.yml").write_text(json.dumps(train))
+    pipeline = {
+        "type": "pipeline",
+        "experiment_name": "plans",
+        "settings": {"default_compute": f"azureml:{cluster}"},
+        "jobs": {
+            "prep": prep,
+            "train": {"type": "command", "component": "./train.yml", "inputs": {"clean": "${{parent.jobs.prep.outputs.clean}}"}},
+        },
+    }
+    path = tmp_path / "pipeline.yml"
+    path.write_text(json.dumps(pipeline))
+    plan = server.json("plan", "-f", path, "--duration", "60s", "--boot", "10s")
+    assert plan["jobs"] == 2 and plan["start"]["p50"] is not None and plan["end"]["p50_seconds"] >= 120, plan
+    assert "Local inputs were not uploaded, and were not checked." in plan["notes"], plan
+    assert server.json("component", "list") == [] and not list(server.home.glob("blobs/**/data.csv")), "nothing is put there"
+    # What is wrong with such a step is told as at a submission.
+    pipeline["jobs"]["train"]["inputs"]["colour"] = "red"
+    pipeline["jobs"]["prep"]["compute"] = "azureml:nowhere"
+    path.write_text(json.dumps(pipeline))
+    wrong = server.cli("plan", "-f", path, check=False)
+    assert wrong.returncode != 0 and "colour" in wrong.stderr, wrong.stderr

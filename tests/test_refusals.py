@@ -277,7 +277,6 @@ def test_what_only_the_command_line_can_get_wrong(strict, tmp_path):
     for verb in ("start", "stop", "restart"):
         by_cli(strict, ["compute", verb, "-n", "cpu"], f"`compute {verb}` is not offered: it is for compute instances, which Neap does not offer", exit=2)
     by_cli(strict, ["compute", "connect-ssh", "-n", "cpu"], "`compute connect-ssh` is not offered: nodes take no logins", exit=2)
-    by_cli(strict, ["compute", "health"], "which cluster?", exit=2)
     for kind, text in [
         ("computeinstance", "a compute instance is a notebook machine, which Neap does not offer; declare a cluster (type: amlcompute) with max_instances: 1 instead"),
         ("kubernetes", "attaching a Kubernetes cluster as a compute is not offered"),

@@ -66,13 +66,14 @@ async fn look_up(request: &Request, session: &Session) -> Outcome<BTreeMap<usize
     }
 }
 
-/// What stands for data that nobody has uploaded.
+/// What stands for data that nobody has uploaded: a path in the default datastore.
 const NOT_UPLOADED: &str = "neap-plan-not-uploaded";
 
-/// The same for a plan: what is on the server is found, and nothing is put there. Says what was left out.
+/// The same for a plan: what is on the server is found, and nothing is put there. What is not comes with the request, as a
+/// draft. Says what was left out.
 pub async fn rehearse(request: &mut Request, session: &Session) -> Outcome<Vec<String>> {
     let mut newest = look_up(request, session).await?;
-    let mut left_out = Vec::new();
+    let (mut drafts, mut left_out) = (Vec::new(), Vec::new());
     for number in 0..request.preparations.len() {
         let answer = match &request.preparations[number] {
             Preparation::Code { path, includes } => {
@@ -83,40 +84,47 @@ pub async fn rehearse(request: &mut Request, session: &Session) -> Outcome<Vec<S
             Preparation::Latest { .. } => newest.remove(&number).unwrap_or_default(),
             Preparation::Register(registration) => match find_version(registration, session).await? {
                 Some(id) => id,
-                None if registration.collection == Collection::Components => {
-                    return Err(Failure::failed(
-                        "a component of this job is not registered, and a plan registers nothing",
-                    )
-                    .hint("submit the job once, or register the component with: neap component create"));
-                }
                 None => {
-                    let word = registration.collection.word();
-                    left_out
-                        .push(format!("The {word} of the file is not registered yet, and was not checked."));
-                    String::new()
+                    let (id, draft) = drafted(registration, session);
+                    drafts.push(draft);
+                    id
                 }
             },
         };
+        let uploads = matches!(request.preparations[number], Preparation::Data { .. });
+        if uploads && left_out.is_empty() {
+            left_out.push("Local inputs were not uploaded, and were not checked.".to_owned());
+        }
         request.fill(number, &answer);
     }
-    if take_out(&mut request.body) {
-        left_out.push("Local inputs were not uploaded, and were not checked.".to_owned());
-    }
+    request.body["drafts"] = drafts.into();
+    request.body["uploads"] = json!([NOT_UPLOADED]);
+    leave_out_code(&mut request.body);
     Ok(left_out)
 }
 
-/// Inputs that were not uploaded become plain values.
-fn take_out(value: &mut Value) -> bool {
-    let missing = |value: &Value| value["uri"].as_str().is_some_and(|uri| uri.contains(NOT_UPLOADED));
+/// The id that a definition would be registered under, and the definition.
+fn drafted(registration: &Registration, session: &Session) -> (String, Value) {
+    let collection = registration.collection;
+    let (name, version) = match (&registration.name, &registration.version) {
+        (None, _) => (collection.anonymous_name(), content_version(collection, &registration.body)),
+        (Some(name), version) => (name.as_str(), version.clone().unwrap_or_else(|| "draft".to_owned())),
+    };
+    let id = format!("{}/{}/{name}/versions/{version}", session.scope.workspace_id(), collection.plural());
+    let draft = json!({"id": id, "properties": registration.body["properties"]});
+    (id, draft)
+}
+
+/// Code that was not uploaded is not named: when a job starts does not hang on it.
+fn leave_out_code(value: &mut Value) {
     match value {
-        Value::Object(_) if missing(value) => {
-            let key = if value.get("job_input_type").is_some() { "job_input_type" } else { "jobInputType" };
-            *value = json!({key: "literal", "value": NOT_UPLOADED});
-            true
+        Value::Object(map) => {
+            let named = |value: &Value| !matches!(value.as_str(), Some("" | "azureml:"));
+            map.retain(|key, value| !matches!(key.as_str(), "code" | "codeId") || named(value));
+            map.values_mut().for_each(leave_out_code);
         }
-        Value::Object(map) => map.values_mut().fold(false, |any, item| take_out(item) | any),
-        Value::Array(list) => list.iter_mut().fold(false, |any, item| take_out(item) | any),
-        _ => false,
+        Value::Array(list) => list.iter_mut().for_each(leave_out_code),
+        _ => {}
     }
 }
 

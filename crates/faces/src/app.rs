@@ -15,6 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::ask::Caller;
+use crate::drafts::Drafts;
 use crate::elsewhere::DataAccess;
 use crate::environments::EnvironmentRules;
 use crate::limits;
@@ -75,6 +76,8 @@ pub struct App {
     pub data: Arc<DataAccess>,
     pub environments: Arc<EnvironmentRules>,
     pub memory: Arc<Memory>,
+    /// Of a plan: what it goes by beside what is there.
+    pub drafts: Arc<Drafts>,
 }
 
 /// What the faces remember between requests: bounded, and nothing is lost when it goes.

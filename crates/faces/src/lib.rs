@@ -11,6 +11,7 @@ mod audience;
 pub mod blob;
 pub mod checkpoints;
 pub mod conduct;
+pub mod drafts;
 mod durations;
 mod elsewhere;
 mod environments;

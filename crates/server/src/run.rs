@@ -228,6 +228,7 @@ impl Server<'_> {
             }),
             environments: Arc::new(self.config.environment_rules(self.folder.root())?),
             memory: Arc::default(),
+            drafts: Arc::default(),
         };
         let (close, closing) = watch::channel(false);
         let front = Front {

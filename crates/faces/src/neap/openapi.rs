@@ -74,7 +74,7 @@ pub(crate) fn document(ask: &Ask) -> Value {
         (
             "jobs/{job}/plan",
             ["job", "?duration_s", "?boot_s"].as_slice(),
-            "When a job with this body would start and end, what it would cost and whom it would delay; nothing is changed.",
+            "When a job with this body would start and end, what it would cost and whom it would delay; nothing is changed. Components and environments that are not registered come beside it as drafts, [{id, properties}], and paths of the default datastore that nobody has uploaded to yet as uploads.",
         ),
         (
             "computes/{compute}/plan",

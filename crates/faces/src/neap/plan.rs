@@ -14,18 +14,21 @@ use serde_json::{Value, json};
 use crate::app::{App, internal};
 use crate::arm::{computes, jobs};
 use crate::ask::Ask;
+use crate::drafts::Drafts;
 use crate::estimates::{unknown, within};
 use crate::{limits, reply};
 
-/// `POST jobs/NAME/plan`, with the body that a PUT of the job would have.
+/// `POST jobs/NAME/plan`, with the body that a PUT of the job would have, and drafts of what it names and is not there yet.
 pub(crate) async fn job(
     app: &App,
     ask: &Ask,
     workspace: &Workspace,
     name: &str,
 ) -> Result<Response, Refusal> {
-    let body = ask.json()?;
+    let mut body = ask.json()?;
     let (run_ms, boot_ms) = (seconds(ask, "duration_s")?, seconds(ask, "boot_s")?);
+    let drafts = Drafts::take(&mut body, workspace)?.into();
+    let app = &App { drafts, ..app.clone() };
     let planned = jobs::planned(app, &ask.caller.actor, workspace, name, &body).await?;
     let (state, now) = (app.state(), app.now());
     let name = name.to_owned();

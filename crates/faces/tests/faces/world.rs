@@ -142,6 +142,7 @@ impl World {
             data: Arc::default(),
             environments: Arc::default(),
             memory: Arc::default(),
+            drafts: Arc::default(),
         };
         let world =
             Self { router: neap_faces::router(app), control, token, _news: news_sender, _folder: folder };

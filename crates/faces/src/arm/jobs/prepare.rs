@@ -40,8 +40,8 @@ pub(crate) struct Planned {
     pub notes: Vec<String>,
 }
 
-/// The same as [`prepare`], for a forecast. What is not on the server yet because nobody has submitted it (code, data,
-/// an environment written in the file) is left out by the client and is not missed here.
+/// The same as [`prepare`], for a forecast. What is not on the server yet because nobody has submitted it is a draft, or is
+/// left out by the client.
 pub(crate) async fn planned(
     app: &App,
     owner: &str,
@@ -49,13 +49,8 @@ pub(crate) async fn planned(
     name: &str,
     body: &Value,
 ) -> Result<Planned, Refusal> {
-    let mut prepared = prepare(app, owner, workspace, name, body).await?;
+    let prepared = prepare(app, owner, workspace, name, body).await?;
     let mut notes = Vec::new();
-    if body["properties"]["environmentId"] == ""
-        && let Command::SubmitJob(submit) = &mut prepared.command
-    {
-        submit.problems.retain(|problem| problem.target.as_deref() != Some("properties.environmentId"));
-    }
     let mut commands = Vec::new();
     for wanted in &prepared.serverless {
         commands.extend(serverless::put(app, workspace, wanted)?.map(|(put, _)| Command::PutCluster(put)));

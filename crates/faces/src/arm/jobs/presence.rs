@@ -21,7 +21,7 @@ struct There {
 
 /// A problem for every input that is not there, or is not what the job says.
 pub(super) async fn missing(app: &App, document: &JobDocument) -> Result<Vec<Problem>, Refusal> {
-    let near = near_inputs(document, &[]);
+    let near = near_inputs(document, app.drafts.uploads());
     if near.is_empty() {
         return Ok(Vec::new());
     }
@@ -38,7 +38,8 @@ pub(super) fn missing_among(
     document: &JobDocument,
     made: &[BlobPath],
 ) -> Result<Vec<Problem>, Refusal> {
-    look(&app.store, &near_inputs(document, made)).map_err(crate::workspace_files::storage)
+    let made: Vec<BlobPath> = made.iter().chain(app.drafts.uploads()).cloned().collect();
+    look(&app.store, &near_inputs(document, &made)).map_err(crate::workspace_files::storage)
 }
 
 /// The name of an input, or nothing for the code; what it should be, and where.

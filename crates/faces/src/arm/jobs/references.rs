@@ -75,6 +75,9 @@ impl Shelf for LedgerShelf<'_> {
             self.app.document::<AssetDocument>(&row.document).map(|document| document.properties)
         };
         if let Some(version) = version {
+            if let Some(draft) = self.app.drafts.asset(kind, name, version) {
+                return Ok(Some(draft.clone()));
+            }
             let row = reader.asset(self.workspace.id, kind, name, version).map_err(unreadable)?;
             return row.map(properties).transpose();
         }

@@ -47,6 +47,10 @@ def test_a_plan_says_what_is_not_known_and_takes_it_from_whoever_knows(tmp_path)
         file = file_of(tmp_path, name)
         blank = server.json("plan", "-f", file)
         assert blank["start"]["p50"] is None and blank["cost"]["p50"] is None
+        assert blank["end"] == {"p50": None, "p95": None, "p50_seconds": None, "p95_seconds": None}, "what never starts does not end"
+        assert "end    unknown" in server.cli("plan", "-f", file).stdout
+        idle = server.json("plan", "compute", "update", name, "--max-instances", 2)
+        assert idle["without"]["all_done"]["p50"] == idle["at"], "nothing is to be done"
         assert any("how long a node takes to start is not known: none has started yet" in note for note in blank["notes"]), blank["notes"]
         assert blank["durations"][0]["from"] == "unknown"
         said = server.json("plan", "-f", file, "--duration", "2m", "--boot", "30s")

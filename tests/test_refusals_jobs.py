@@ -2,6 +2,7 @@
 (or Neap's own REST, where Azure has no words) and through the command line."""
 
 import http.server
+import json
 import threading
 from pathlib import Path
 
@@ -322,3 +323,20 @@ def test_a_node_that_is_being_replaced_is_not_used_again(strict, mark):
     refused(strict, ("POST", f"computes/{name}/nodes/{node}/uncordon", {}), ["node", "uncordon", node, "-c", name], "ResourceBeingDeleted", text, status=409)
     strict.cli("job", "cancel", "-n", job)
     strict.drop_cluster(name)
+
+
+def test_a_serverless_job_is_not_told_that_its_cluster_is_missing(strict, tmp_path):
+    """It would have come with the job."""
+    gone = "The environment 'gone' has no version '7' in this workspace."
+    name, body = unique("job"), strict.job_body("serverless", "true", environmentId=f"{strict.ws()}/environments/gone/versions/7")
+    spec = {"command": "true", "compute": "azureml:serverless", "environment": "azureml:gone:7"}
+    step = {"type": "command", **spec}
+    (tmp_path / "job.yml").write_text(json.dumps(spec))
+    (tmp_path / "pipeline.yml").write_text(json.dumps({"type": "pipeline", "jobs": {"one": step}}))
+    for ask in (("PUT", f"{strict.ws()}/jobs/{name}", body), ("POST", f"jobs/{name}/plan", body)):
+        error = by_rest(strict, ask, "EnvironmentNotFound", gone)
+        assert len(error["details"]) == 1, error
+    for words in (["job", "create"], ["plan"]):
+        for file in ("job.yml", "pipeline.yml"):
+            assert "serverless" not in by_cli(strict, [*words, "-f", tmp_path / file], gone)
+    assert not any(cluster["name"].startswith("serverless") for cluster in strict.json("compute", "list")), "none was made for it"

@@ -137,7 +137,8 @@ impl Outlook {
 
     pub fn end_of(&self, jobs: &[JobId]) -> Range<Millis> {
         let last = |course: &Course| {
-            let mut ends = jobs.iter().filter_map(|job| course.jobs.get(job)).map(|span| span.end);
+            // Whoever never started has no end either.
+            let mut ends = jobs.iter().map(|job| course.jobs.get(job).and_then(|span| span.end));
             ends.try_fold(Millis(0), |last, end| Some(last.max(end?)))
         };
         Range::of(self.courses.iter().map(last))

@@ -109,13 +109,15 @@ impl World {
     }
 
     /// Near the end of a budget's period the part of a lease that is the next period's grows with every moment. What is
-    /// done for it waits for no timer, but what a cluster says about money that it could not use anyway may be older.
+    /// done for it waits for no timer, but what a cluster says about money that it could not use anyway, or about room that
+    /// it leaves to somebody who has just run out of money, may be older.
     fn is_told_later(&self, event: &Event) -> bool {
         let ends_soon =
             |budget: &Arc<Budget>| budget.period_ends.is_some_and(|end| end.since(self.now) < A_LEASE_MS);
         let Event::ClusterTarget(e) = event else { return false };
         let Some(cluster) = self.state.clusters.get(&e.id) else { return false };
-        let of_money = |cuts: &[Cut]| cuts.iter().any(|cut| matches!(cut, Cut::Budget { .. }));
+        let is_of_money = |cut: &&Cut| matches!(cut, Cut::Budget { .. } | Cut::RoomWanted { .. });
+        let of_money = |cuts: &[Cut]| cuts.iter().filter(is_of_money).count();
         cluster.target == e.target
             && of_money(&cluster.cuts) != of_money(&e.cuts)
             && self.state.budgets.values().any(ends_soon)

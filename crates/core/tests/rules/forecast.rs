@@ -153,6 +153,25 @@ fn a_newcomer_is_seen_with_those_it_delays() {
 }
 
 #[test]
+fn the_end_of_several_is_not_known_while_one_of_them_has_none() {
+    let mut world = World::with_cluster(1, 1);
+    world.ready(1);
+    let [ends, never, behind] = ["ends", "never", "behind"].map(|name| world.submit(name));
+    let assumed = Assumed { runs_ms: [(ends, 60_000), (behind, 1)].into(), boot_ms: None };
+    let asked =
+        Asked { assumed: &assumed, coming: &[], wanted: Wanted::Ends, watched: None, others_come: false };
+    let seen = outlook(&world.state, world.now, &asked, Effort { steps_max: 1_000 }, &mut || true).unwrap();
+    assert_eq!(seen.end_of(&[ends]).p50, Some(world.now.plus(60_000)));
+    assert_eq!(
+        (seen.start(never).p50.is_some(), seen.end(never).p50),
+        (true, None),
+        "nobody knows how long it runs"
+    );
+    assert_eq!(seen.end_of(&[ends, never]).p50, None);
+    assert_eq!(seen.end_of(&[ends, behind]).p50, None, "it never starts");
+}
+
+#[test]
 fn what_would_be_refused_is_refused() {
     let world = World::with_cluster(0, 1);
     let wide = Command::SubmitJob(gang("wide", 9));

@@ -175,7 +175,8 @@ fn of_cluster(
 }
 
 fn times(range: Range<Millis>, now: Millis) -> Value {
-    let text = |at: Option<Millis>| at.map(Millis::rfc3339);
+    // Nothing at all is done now.
+    let text = |at: Option<Millis>| at.map(|at| at.max(now).rfc3339());
     let after = |at: Option<Millis>| at.map(|at| at.since(now) / 1_000);
     json!({"p50": text(range.p50), "p95": text(range.p95),
         "p50_seconds": after(range.p50), "p95_seconds": after(range.p95)})

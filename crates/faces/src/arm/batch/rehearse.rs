@@ -63,12 +63,8 @@ pub(super) async fn problems(
     body: &Value,
     said: &[Problem],
 ) -> Result<Vec<Problem>, Refusal> {
-    let mut made = Vec::new();
     let refused = match jobs::prepare(app, owner, workspace, name, body).await {
-        Ok(prepared) => {
-            made = prepared.clusters(workspace);
-            neap_core::decide::decide(&app.state(), prepared.command, app.now()).err()
-        }
+        Ok(prepared) => prepared.refusal(app, workspace, app.now()),
         Err(refusal) => Some(refusal),
     };
     let Some(refusal) = refused else { return Ok(Vec::new()) };
@@ -78,14 +74,10 @@ pub(super) async fn problems(
     ) {
         return Err(refusal);
     }
-    // A serverless cluster comes with the job.
-    let own = |problem: &Problem| {
-        problem.code != Code::ComputeNotFound || !made.iter().any(|name| problem.message.contains(name))
-    };
     let is_new = |problem: &Problem| {
         problem.target.is_none() || !said.iter().any(|other| other.target == problem.target)
     };
-    Ok(refusal.problems.into_iter().filter(own).map(|problem| told(problem, body)).filter(is_new).collect())
+    Ok(refusal.problems.into_iter().map(|problem| told(problem, body)).filter(is_new).collect())
 }
 
 /// A problem of the job, told where the deployment or the call has it.

@@ -1,9 +1,10 @@
 //! Any job as the command that submits it, or everything that is wrong with it. Preparing changes nothing.
 
 use neap_core::command::{NewMember, NewMemberKind};
+use neap_core::decide::decide;
 use neap_core::family::FamilyKind;
 use neap_core::state::Workspace;
-use neap_core::{Command, Refusal};
+use neap_core::{Code, Command, Millis, Problem, Refusal};
 use neap_ledger::Document;
 use serde_json::Value;
 
@@ -21,15 +22,35 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     pub async fn submit(self, app: &App, caller: &Caller, workspace: &Workspace) -> Result<(), Refusal> {
+        if !self.problems().is_empty()
+            && let Some(refusal) = self.refusal(app, workspace, app.now())
+        {
+            return Err(refusal);
+        }
         for wanted in &self.serverless {
             serverless::ensure(app, caller, workspace, wanted).await?;
         }
         app.submit(caller, self.command, self.documents).await.map(drop)
     }
 
-    /// The names of clusters that are made when it is submitted.
-    pub fn clusters(&self, workspace: &Workspace) -> Vec<String> {
-        self.serverless.iter().map(|wanted| wanted.cluster(workspace.id)).collect()
+    /// Why it would be refused now, if it would. That a cluster is not there which comes with the job is no reason.
+    pub fn refusal(&self, app: &App, workspace: &Workspace, now: Millis) -> Option<Refusal> {
+        let mut refusal = decide(&app.state(), self.command.clone(), now).err()?;
+        let made: Vec<String> = self.serverless.iter().map(|wanted| wanted.cluster(workspace.id)).collect();
+        let comes = |problem: &Problem| {
+            problem.code == Code::ComputeNotFound && made.iter().any(|name| problem.message.contains(name))
+        };
+        refusal.problems.retain(|problem| !comes(problem));
+        (!refusal.problems.is_empty()).then_some(refusal)
+    }
+
+    /// What is wrong with it in itself.
+    fn problems(&self) -> &[Problem] {
+        match &self.command {
+            Command::SubmitJob(submit) => &submit.problems,
+            Command::SubmitFamily(submit) => &submit.problems,
+            _ => &[],
+        }
     }
 }
 
@@ -90,8 +111,7 @@ pub(crate) async fn prepare(
     match kind.as_str() {
         "pipeline" => {
             let whole = pipeline::read_whole(app, owner, workspace, name, body)?;
-            let good = whole.submit.problems.is_empty();
-            let serverless = whole.serverless.into_iter().filter(|_| good).collect();
+            let serverless = whole.serverless.into_iter().collect();
             let command = Command::SubmitFamily(whole.submit);
             Ok(Prepared { command, documents: whole.documents, serverless })
         }

@@ -119,7 +119,7 @@ pub(super) async fn prepare(
         problems.extend(neap_core::names::check_job_name(name));
         return Err(Refusal { problems });
     }
-    let serverless = asked.serverless.filter(|_| problems.is_empty()).into_iter().collect();
+    let serverless = asked.serverless.into_iter().collect();
     let tags = tag_labels(&meta.tags);
     let (document, meta) = (app::document(&asked.document)?, app::document(&meta)?);
     let command = Command::SubmitJob(SubmitJob {

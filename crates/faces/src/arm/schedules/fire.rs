@@ -113,24 +113,16 @@ pub(super) async fn problems(
 ) -> Result<Vec<Problem>, Refusal> {
     let name = fill::job_name(schedule, now);
     let body = fill::job_body(job, schedule, &name, now);
-    let mut made = Vec::new();
     let refused = match jobs::prepare(app, owner, workspace, &name, &body).await {
-        Ok(prepared) => {
-            made = prepared.clusters(workspace);
-            neap_core::decide::decide(&app.state(), prepared.command, now).err()
-        }
+        Ok(prepared) => prepared.refusal(app, workspace, now),
         Err(refusal) => Some(refusal),
     };
     let Some(refusal) = refused else { return Ok(Vec::new()) };
     if !is_lasting(&refusal) || refusal.code() == Code::InternalError {
         return Err(refusal);
     }
-    // The name is said to be wrong of the schedule itself, and a serverless cluster comes with the job.
-    let own = |problem: &Problem| match problem.code {
-        Code::JobNameTaken | Code::InvalidResourceName => false,
-        Code::ComputeNotFound => !made.iter().any(|name| problem.message.contains(name)),
-        _ => true,
-    };
+    // The name is said to be wrong of the schedule itself.
+    let own = |problem: &Problem| !matches!(problem.code, Code::JobNameTaken | Code::InvalidResourceName);
     let place = "properties.action.jobDefinition";
     let told = |problem: Problem| {
         let target =

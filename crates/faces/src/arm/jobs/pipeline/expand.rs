@@ -75,14 +75,13 @@ pub(super) struct Expansion {
 pub(super) fn expand(name: &str, properties: &Value, around: &Around<'_>) -> Result<Expansion, Refusal> {
     let settings = &properties["settings"];
     let mut problems = Vec::new();
-    let jobs = match (&properties["jobs"], text(&properties["componentId"])) {
-        (Value::Object(jobs), _) if !jobs.is_empty() => jobs.clone(),
-        (_, Some(id)) => {
-            let found = around.component(&id, "properties.componentId", &mut problems)?;
-            found.and_then(|spec| spec["jobs"].as_object().cloned()).unwrap_or_default()
-        }
-        _ => Map::new(),
+    let component = match (&properties["jobs"], text(&properties["componentId"])) {
+        (Value::Object(jobs), _) if !jobs.is_empty() => None,
+        (_, Some(id)) => around.component(&id, "properties.componentId", &mut problems)?,
+        _ => None,
     };
+    let spec = component.as_ref();
+    let jobs = spec.unwrap_or(properties)["jobs"].as_object().cloned().unwrap_or_default();
     if jobs.is_empty() && problems.is_empty() {
         problems.push(bad("A pipeline needs at least one job in 'jobs'.", "properties.jobs"));
     }
@@ -92,8 +91,14 @@ pub(super) fn expand(name: &str, properties: &Value, around: &Around<'_>) -> Res
         depth: 0,
         definition: properties.clone(),
         go_on: flag(&settings["continue_on_step_failure"]).unwrap_or(true),
-        inputs: inputs::of_pipeline(&properties["inputs"]),
-        wanted: outputs::of_pipeline(&properties["outputs"]),
+        inputs: match spec {
+            Some(spec) => {
+                inputs::of_component(&properties["inputs"], spec["inputs"].as_object(), &mut problems)
+            }
+            None => inputs::of_pipeline(&properties["inputs"]),
+        },
+        declared: names(&[&properties["inputs"], &spec.unwrap_or(&Value::Null)["inputs"]]),
+        wanted: outputs::of_pipeline(&properties["outputs"], &spec.unwrap_or(&Value::Null)["outputs"]),
         defaults: defaults(properties),
         done: BTreeMap::new(),
     };
@@ -101,6 +106,11 @@ pub(super) fn expand(name: &str, properties: &Value, around: &Around<'_>) -> Res
     let mut expander = Expander { around, force_rerun, steps: Vec::new(), problems };
     expander.pipeline(scope, &jobs, 0)?;
     Ok(Expansion { steps: expander.steps, problems: expander.problems })
+}
+
+/// The keys of these mappings.
+fn names(mappings: &[&Value]) -> BTreeSet<String> {
+    mappings.iter().filter_map(|mapping| mapping.as_object()).flat_map(|map| map.keys().cloned()).collect()
 }
 
 fn defaults(properties: &Value) -> Defaults {
@@ -246,6 +256,7 @@ impl Expander<'_> {
             definition: body::nested(known.node, &known.defaults.experiment),
             go_on: scope.go_on,
             inputs: known.inputs,
+            declared: names(&[&known.node["inputs"], &known.spec["inputs"]]),
             wanted: known.outputs.iter().map(|(name, output)| (name.clone(), output.wanted())).collect(),
             defaults: known.defaults,
             done: BTreeMap::new(),

@@ -138,6 +138,35 @@ fn components_bring_types_defaults_and_nested_pipelines() {
 }
 
 #[test]
+fn a_pipeline_that_is_a_component_has_its_defaults_and_outputs() {
+    let inner = json!({"type": "pipeline",
+        "inputs": {"d": {"type": "uri_folder"}, "rate": {"type": "number", "default": 0.2}, "seed": {"type": "integer", "optional": true}},
+        "outputs": {"best": {"type": "uri_folder"}},
+        "jobs": {"t": {"type": "command", "command": "x ${{inputs.rate}} $[[${{inputs.seed}}]]",
+            "inputs": {"d": {"value": "${{parent.inputs.d}}"}, "rate": {"value": "${{parent.inputs.rate}}"},
+                "seed": {"value": "${{parent.inputs.seed}}"}},
+            "outputs": {"m": {"type": "uri_folder", "value": "${{parent.outputs.best}}"}}}}});
+    let data = json!({"jobInputType": "uri_folder", "uri": "azureml://datastores/d/paths/raw/"});
+    let asked = |inputs: Value| {
+        expanded(json!({"inner": inner}), json!({"componentId": "azureml:inner:1", "inputs": inputs}))
+    };
+    let expansion = asked(json!({"d": data}));
+    assert_eq!(said(&expansion), Vec::<String>::new());
+    let step = body_of(&expansion, "pipe_t");
+    assert_eq!(step["inputs"]["rate"]["value"], "0.2");
+    assert_eq!((step["inputs"]["d"]["uri"].clone(), step["inputs"].get("seed")), (data["uri"].clone(), None));
+    let wrong = asked(json!({"rate": "fast", "colour": "red"}));
+    let told = said(&wrong).join("\n");
+    for expect in [
+        "The input 'd' of this pipeline has no value and no default.",
+        "The input 'rate' must be of type number, and is 'fast'.",
+        "The component of this pipeline has no input 'colour'.",
+    ] {
+        assert!(told.contains(expect), "{expect}\n{told}");
+    }
+}
+
+#[test]
 fn everything_wrong_is_said_at_once() {
     let component = json!({"type": "command", "command": "x", "inputs": {"n": {"type": "integer"}, "d": {"type": "uri_folder"}}});
     let expansion = expanded(

@@ -45,6 +45,27 @@ pub(super) fn of_pipeline(inputs: &Value) -> BTreeMap<String, Given> {
     entries.filter_map(|(name, value)| Some((name.clone(), as_given(value)?))).collect()
 }
 
+/// The same of a pipeline that is a component: what it declares is checked, and its defaults stand where nobody gave one.
+pub(super) fn of_component(
+    inputs: &Value,
+    declared: Option<&Map<String, Value>>,
+    problems: &mut Vec<Problem>,
+) -> BTreeMap<String, Given> {
+    let place_of = |name: &str| format!("properties.inputs.{name}");
+    let mut out = of_pipeline(inputs);
+    for (name, given) in &out {
+        match declared.and_then(|declared| declared.get(name)) {
+            Some(wanted) => check(name, wanted, given, &place_of(name), problems),
+            None => problems
+                .push(bad(format!("The component of this pipeline has no input '{name}'."), &place_of(name))),
+        }
+    }
+    let given: BTreeSet<String> = out.keys().cloned().collect();
+    let missing = declared.into_iter().flatten().filter(|(name, _)| !given.contains(*name));
+    fill_in(&mut out, missing, "pipeline", place_of, problems);
+    out
+}
+
 /// Every input that a step declares or is given. What a sweep tries is an input of its trial.
 pub(super) fn of_step(
     scope: &Scope,
@@ -65,23 +86,33 @@ pub(super) fn of_step(
         }
         out.insert(name.clone(), found);
     }
-    for (name, wanted) in declared.into_iter().flatten() {
-        let is_given = given.and_then(|given| given.get(name)).is_some_and(|value| !value.is_null());
-        if is_given || tried.is_some_and(|tried| tried.contains_key(name)) {
-            continue;
-        }
+    let is_given = |name: &str| given.and_then(|given| given.get(name)).is_some_and(|value| !value.is_null());
+    let is_tried = |name: &str| tried.is_some_and(|tried| tried.contains_key(name));
+    let missing = declared.into_iter().flatten().filter(|(name, _)| !is_given(name) && !is_tried(name));
+    fill_in(&mut out, missing, "step", |name| step.place_of("inputs", name), problems);
+    out
+}
+
+/// Puts defaults in place of declared inputs that nobody gave.
+fn fill_in<'a>(
+    out: &mut BTreeMap<String, Given>,
+    missing: impl Iterator<Item = (&'a String, &'a Value)>,
+    whose: &str,
+    place_of: impl Fn(&str) -> String,
+    problems: &mut Vec<Problem>,
+) {
+    for (name, wanted) in missing {
         match &wanted["default"] {
             Value::Null if flag(&wanted["optional"]).unwrap_or(false) => {}
             Value::Null => problems.push(bad(
-                format!("The input '{name}' of this step has no value and no default."),
-                &step.place_of("inputs", name),
+                format!("The input '{name}' of this {whose} has no value and no default."),
+                &place_of(name),
             )),
             default => {
                 out.insert(name.clone(), Given::literal(&plain(default)));
             }
         }
     }
-    out
 }
 
 /// Holds an input against its declaration.
@@ -136,7 +167,7 @@ fn follow(scope: &Scope, binding: &Binding<'_>, has_problems: bool) -> Result<Gi
     match binding {
         Binding::ParentInput(name) => match scope.inputs.get(*name) {
             Some(found) => Ok(found.clone()),
-            None if scope.definition["inputs"].get(name).is_some() => Err(Nothing::Given),
+            None if scope.declared.contains(*name) => Err(Nothing::Given),
             None => there(format!("an input that the pipeline does not have: '{name}'")),
         },
         Binding::StepOutput(step, output) => match scope.done.get(*step) {

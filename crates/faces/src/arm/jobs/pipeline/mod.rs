@@ -17,14 +17,14 @@ use neap_core::command::{NewMember, NewMemberKind, SubmitFamily};
 use neap_core::documents::{BlobPath, JobDocument, JobMeta};
 use neap_core::family::FamilyKind;
 use neap_core::state::Workspace;
-use neap_core::{Command, Problem, Refusal};
+use neap_core::{Problem, Refusal};
 use neap_ledger::{Document, JobRow};
 use serde_json::{Map, Value, json};
 
 use super::references::LedgerShelf;
-use super::serverless::{self, Serverless};
+use super::serverless::Serverless;
 use super::write::read_meta;
-use super::{compare, find, output_uri, parallel, ports, presence, read, sweep, write};
+use super::{compare, find, output_uri, parallel, ports, prepare, presence, read, sweep, write};
 use crate::app::{self, App, unreadable};
 use crate::ask::Ask;
 use crate::durations;
@@ -42,13 +42,8 @@ pub(super) async fn submit(
     name: &str,
     body: &Value,
 ) -> Result<JobRow, Refusal> {
-    let Whole { submit, documents, serverless } = read_whole(app, &ask.caller.actor, workspace, name, body)?;
-    if submit.problems.is_empty() {
-        for wanted in &serverless {
-            serverless::ensure(app, &ask.caller, workspace, wanted).await?;
-        }
-    }
-    app.submit(&ask.caller, Command::SubmitFamily(submit), documents).await?;
+    let prepared = prepare(app, &ask.caller.actor, workspace, name, body).await?;
+    prepared.submit(app, &ask.caller, workspace).await?;
     find(app, workspace, name)
 }
 

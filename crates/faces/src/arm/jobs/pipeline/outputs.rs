@@ -38,9 +38,9 @@ pub(super) struct Wanted {
     declared: Map<String, Value>,
 }
 
-/// The outputs of the pipeline that was submitted.
-pub(super) fn of_pipeline(outputs: &Value) -> BTreeMap<String, Wanted> {
-    let entries = outputs.as_object().into_iter().flatten();
+/// The outputs of the pipeline that was submitted: those that it is asked for, over those that its component declares.
+pub(super) fn of_pipeline(outputs: &Value, component: &Value) -> BTreeMap<String, Wanted> {
+    let entries = [component, outputs].into_iter().filter_map(Value::as_object).flatten();
     let declared = |value: &Value| value.as_object().cloned().unwrap_or_default();
     entries.map(|(name, value)| (name.clone(), Wanted { declared: declared(value) })).collect()
 }

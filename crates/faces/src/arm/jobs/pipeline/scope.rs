@@ -1,6 +1,6 @@
 //! A pipeline while it is expanded: what it was given, what is wanted of it, and what its steps came to so far.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -18,6 +18,8 @@ pub(super) struct Scope {
     pub definition: Value,
     pub go_on: bool,
     pub inputs: BTreeMap<String, Given>,
+    /// The names of its inputs, also of those that nobody gave.
+    pub declared: BTreeSet<String>,
     pub wanted: BTreeMap<String, Wanted>,
     pub defaults: Defaults,
     /// The steps that have been expanded, by name.

@@ -1,6 +1,6 @@
 //! `compute delete`: says what would be lost, asks, deletes, waits.
 
-use super::change::dependents;
+use super::describe::dependents;
 use crate::client::segment;
 use crate::failure::Outcome;
 use crate::session::Session;

@@ -1,14 +1,17 @@
 //! `neap compute`: clusters, their nodes, and the sizes to choose from.
 
 mod change;
+mod definition;
 mod delete;
+mod describe;
 mod evict;
 mod health;
 mod revisions;
 mod schedule;
 mod show;
 
-pub use change::{ScaleArgs, changed};
+pub use change::changed;
+pub use definition::ScaleArgs;
 
 use crate::args::Global;
 use crate::commands::block_on;
@@ -26,7 +29,7 @@ pub enum ComputeCommand {
     /// The specification comes from a YAML file, from flags, or from both: flags win over the file, --set wins over
     /// flags. A cluster that exists under the name is changed where it may change (min, max, idle time, tags,
     /// description, identity), and the rest is refused.
-    Create(Box<change::CreateArgs>),
+    Create(Box<definition::CreateArgs>),
     /// Show a cluster
     Show(show::ShowArgs),
     /// List clusters
@@ -36,7 +39,7 @@ pub enum ComputeCommand {
     /// Minimum, maximum, idle time, tags, description and identity change at once; a lower maximum takes idle nodes at once and
     /// busy ones when their job ends. Another size, tier, network or SSH setting replaces the nodes one by one, each once its jobs
     /// have ended: that is shown first, with nodes, quota, price and jobs, and asked for unless --yes is given. The location stays.
-    Update(Box<change::UpdateArgs>),
+    Update(Box<definition::UpdateArgs>),
     /// Delete a cluster, its nodes and its unfinished jobs
     ///
     /// Unfinished jobs are canceled with the reason, nodes are removed, name and quota are released. It asks first,

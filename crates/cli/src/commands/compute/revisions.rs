@@ -1,6 +1,7 @@
 //! `compute history` and `compute rollback`: the definitions a cluster has had, and going back to one.
 
 use super::change;
+use super::describe::describe;
 use crate::client::segment;
 use crate::failure::{Failure, Outcome};
 use crate::output::Column;
@@ -92,7 +93,7 @@ pub async fn rollback(args: &RollbackArgs, session: &Session) -> Outcome<()> {
         return session.print(&json!({"name": args.name, "changes": []}), &[("Name", "name")]);
     }
     if !args.yes {
-        session.terminal.note(&change::describe(&plan));
+        session.terminal.note(&describe(&plan));
         session.terminal.confirm(&format!("Roll {} back to revision {}?", args.name, args.to))?;
     }
     change::set_properties(&args.name, &properties, session).await

@@ -46,7 +46,7 @@ impl Drafts {
         for (at, path) in uploads.as_array().into_iter().flatten().enumerate() {
             match path.as_str().filter(|path| !path.is_empty()) {
                 Some(path) => {
-                    taken.uploads.push(workspace_files::default_output(workspace.id, path.to_owned()))
+                    taken.uploads.push(workspace_files::default_output(workspace.id, path.to_owned()));
                 }
                 None => problems.push(bad(
                     format!("'uploads[{at}]' is a path in the datastore '{}'.", workspace_files::BLOB_STORE),

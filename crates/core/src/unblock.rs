@@ -17,7 +17,7 @@ use crate::location;
 use crate::lock;
 use crate::mix;
 use crate::node::NodeState;
-use crate::plan::{Packing, counted, provider_nodes_ever, yields};
+use crate::plan::{Packing, counted, has_room, provider_nodes_ever, yields};
 use crate::queue::Order;
 use crate::quota;
 use crate::state::State;
@@ -243,7 +243,7 @@ impl Way {
     fn as_first(state: &State, cluster: &Cluster, part: &Cluster, job: &Job, now: Millis) -> Self {
         let mut blocked = general(state, Gate::new(state).holds(cluster, job).as_ref());
         blocked.extend(payers_money(state, part, job, now));
-        if fits(state, part, job) {
+        if fits(state, part, job, now) {
             return Self { blocked };
         }
         let mut alone = Packing::on(part.busy);
@@ -256,13 +256,11 @@ impl Way {
 }
 
 /// It would be placed on what is there.
-fn fits(state: &State, cluster: &Cluster, job: &Job) -> bool {
+fn fits(state: &State, cluster: &Cluster, job: &Job, now: Millis) -> bool {
     match job.need {
         Need::Whole => cluster.idle.len() >= job.nodes as usize,
         Need::Share(share) => {
-            let room =
-                |id: &crate::ids::NodeId| state.nodes.get(id).is_some_and(|node| node.free().fits(share));
-            cluster.idle.iter().any(room) || cluster.open.iter().any(room)
+            cluster.idle.iter().chain(&cluster.open).any(|node| has_room(state, *node, share, now))
         }
     }
 }

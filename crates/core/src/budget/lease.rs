@@ -210,21 +210,23 @@ pub fn least_cost(settings: &Settings, price: MicroUsd, nodes: u32) -> u64 {
     u64::try_from(cost * u128::from(nodes)).unwrap_or(u64::MAX)
 }
 
+/// Whether a node's lease is over, or about to be, and was not renewed: it is on its way out, and takes nobody.
+pub fn runs_out(state: &State, node: &Node, now: Millis) -> bool {
+    !state.budgets.is_empty()
+        && node.lease.is_none_or(|lease| lease.renew_at <= now)
+        && !covering(state, node).is_empty()
+}
+
 /// What a job's being put on these nodes takes: leases to be made or shortened first. `None`: there is no room for it.
 pub fn admission(state: &State, job: &Job, nodes: &[NodeId], now: Millis) -> Option<Vec<(NodeId, Lease)>> {
     if state.budgets.is_empty() {
         return Some(Vec::new());
     }
     let nodes: Vec<&Arc<Node>> = nodes.iter().filter_map(|id| state.nodes.get(id)).collect();
-    let mut held = Vec::with_capacity(nodes.len());
-    for node in &nodes {
-        let covered = covering(state, node);
-        // Its lease is over, or about to be, and was not renewed: it is on its way out.
-        if !covered.is_empty() && node.lease.is_none_or(|lease| lease.renew_at <= now) {
-            return None;
-        }
-        held.push(covered);
+    if nodes.iter().any(|node| runs_out(state, node, now)) {
+        return None;
     }
+    let held: Vec<_> = nodes.iter().map(|node| covering(state, node)).collect();
     let payer = Payer::of(state, job);
     let mine: Vec<_> = of_payer(state, &payer).collect();
     if mine.is_empty() || planted::is(Bug::BudgetNotAsked) {

@@ -20,6 +20,7 @@ mod roll;
 mod scale;
 mod windows;
 
+pub(crate) use place::has_room;
 pub(crate) use reclaim::{took_claimed_room, yields};
 pub(crate) use roll::BY_ROLL;
 pub(crate) use scale::counted;

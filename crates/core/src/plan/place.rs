@@ -154,7 +154,7 @@ impl Side {
         job: &Job,
         now: Millis,
     ) -> Option<(Vec<NodeId>, Passing)> {
-        let node = find(state, part, job, &mut self.search)?;
+        let node = find(state, part, job, &mut self.search, now)?;
         let (node, how) = match &mut self.promised {
             None => (node, Passing::Free),
             Some(promised) => go_before(state, part, job, node, promised, now)?,
@@ -203,25 +203,27 @@ fn go_before(
     }
     let Need::Share(share) = job.need else { return None };
     let mut others = part.open.iter().copied().filter(|other| *other != node);
-    let other = others.find(|other| has_room(state, *other, share))?;
+    let other = others.find(|other| has_room(state, *other, share, now))?;
     promised.lets(state, job, other, now).map(|how| (other, how))
 }
 
 /// Where a job would go now; for one on several nodes, its first.
-fn find(state: &State, part: &Cluster, job: &Job, search: &mut Search) -> Option<NodeId> {
+fn find(state: &State, part: &Cluster, job: &Job, search: &mut Search, now: Millis) -> Option<NodeId> {
     match job.need {
         Need::Whole if part.idle.len() < job.nodes as usize => None,
         Need::Whole => part.idle.get_min().copied(),
         // Fill nodes that are shared already before breaking into a free one.
         Need::Share(share) => {
-            let shared = search.shared(state, part, share);
-            debug_assert_eq!(shared, part.open.iter().copied().find(|node| has_room(state, *node, share)));
+            let shared = search.shared(state, part, share, now);
+            debug_assert_eq!(
+                shared,
+                part.open.iter().copied().find(|node| has_room(state, *node, share, now))
+            );
             // Nodes of an older definition may be smaller.
             match part.old.is_empty() {
                 true => shared.or_else(|| part.idle.get_min().copied()),
-                false => {
-                    shared.or_else(|| part.idle.iter().copied().find(|node| has_room(state, *node, share)))
-                }
+                false => shared
+                    .or_else(|| part.idle.iter().copied().find(|node| has_room(state, *node, share, now))),
             }
         }
     }
@@ -236,8 +238,9 @@ fn others(part: &Cluster, job: &Job, first: NodeId) -> Vec<NodeId> {
     part.idle.iter().copied().filter(|node| *node != first).take(wanted).collect()
 }
 
-fn has_room(state: &State, node: NodeId, share: Capacity) -> bool {
-    state.nodes.get(&node).is_some_and(|node| node.free().fits(share))
+/// Whether a node takes a share now.
+pub fn has_room(state: &State, node: NodeId, share: Capacity, now: Millis) -> bool {
+    state.nodes.get(&node).is_some_and(|node| node.free().fits(share) && !budget::runs_out(state, node, now))
 }
 
 /// Finds the first shared node with room, without looking at full ones again and again. Within one pass nodes only fill
@@ -259,7 +262,7 @@ struct Seen {
 }
 
 impl Search {
-    fn shared(&mut self, state: &State, cluster: &Cluster, share: Capacity) -> Option<NodeId> {
+    fn shared(&mut self, state: &State, cluster: &Cluster, share: Capacity, now: Millis) -> Option<NodeId> {
         let seen = self.shares.entry((share.cpus_milli, share.memory_mb, share.gpus)).or_insert_with(|| {
             Seen { from: NodeId(0), fresh: BTreeSet::new(), news: self.broken_into.len() }
         });
@@ -267,12 +270,12 @@ impl Search {
         seen.fresh.extend(news.filter(|node| *node < seen.from));
         seen.news = self.broken_into.len();
         while let Some(node) = seen.fresh.first().copied() {
-            if has_room(state, node, share) {
+            if has_room(state, node, share, now) {
                 return Some(node);
             }
             seen.fresh.pop_first();
         }
-        let found = cluster.open.range(seen.from..).copied().find(|node| has_room(state, *node, share));
+        let found = cluster.open.range(seen.from..).copied().find(|node| has_room(state, *node, share, now));
         seen.from = found.unwrap_or(NodeId(u64::MAX));
         found
     }

@@ -312,8 +312,8 @@ fn a_gang_without_money_is_promised_nothing() {
     assert!(!runs(&world, pair) && runs(&world, behind));
 }
 
-#[test]
-fn nobody_is_put_on_a_node_whose_money_ends_and_that_is_charged_to_nobody() {
+/// Two nodes; on the first runs a share whose payer's money has just run out, so that it is on its way out.
+fn one_runs_out() -> (World, JobId) {
     let mut world = World::with_cluster(2, 2);
     world.ready(1);
     world.ready(2);
@@ -322,15 +322,31 @@ fn nobody_is_put_on_a_node_whose_money_ends_and_that_is_charged_to_nobody() {
     assert_eq!(world.attempt(last).node, NodeId(1));
     world.start(last);
     run_until(&mut world, |event| matches!(event, Event::AttemptStopRequested(_)));
-    let key = AllowanceKey { within: Within::Cluster(CPU), who: Who::EachUser };
+    (world, last)
+}
+
+#[test]
+fn a_share_goes_beside_a_node_whose_money_ends() {
+    let (mut world, _) = one_runs_out();
+    let beside = world.submit_job(of("rich", share("beside", QUARTER)));
+    assert_eq!(world.attempt(beside).node, NodeId(2), "the first has room, and is on its way out");
+}
+
+#[test]
+fn nobody_is_put_on_a_node_whose_money_ends_and_that_is_charged_to_nobody() {
+    let (mut world, last) = one_runs_out();
+    let taken = world.submit_job(of("rich", job("taken")));
+    assert_eq!(world.attempt(taken).node, NodeId(2));
+    let key = AllowanceKey { within: Within::Cluster(CPU), who: Who::User("other".into()) };
     let allowance = Some(Allowance { jobs: Some(1), cores: None });
     world.tell(Command::SetAllowance { key, allowance, by: "me".into() });
-    let beside = of("rich", share("beside", QUARTER));
-    let whole = of("rich", job("whole"));
-    world.batch([beside, whole].map(Command::SubmitJob));
-    let [beside, whole] = [last.0 + 1, last.0 + 2].map(JobId);
-    assert!(!runs(&world, beside), "node 1 is on its way out");
-    assert!(runs(&world, whole), "what did not run does not count as running");
+    let beside = of("other", share("beside", QUARTER));
+    world.batch([beside, of("other", share("second", QUARTER))].map(Command::SubmitJob));
+    let [beside, second] = [last.0 + 2, last.0 + 3].map(JobId);
+    assert!(!runs(&world, beside) && !runs(&world, second), "node 1 is on its way out");
+    world.start(taken);
+    world.end(taken, Exit::Success);
+    assert!(runs(&world, beside) && !runs(&world, second), "what did not run did not count as running");
 }
 
 // ---- asking for nodes

@@ -32,8 +32,14 @@ pub enum Output {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Call {
-    Create,
-    Remove { reason: Arc<str>, why: Why },
+    /// `ended`: the provider has said since that the node ended, and why. What it is making now may be alive.
+    Create {
+        ended: Option<Arc<str>>,
+    },
+    Remove {
+        reason: Arc<str>,
+        why: Why,
+    },
 }
 
 /// What a removal is for, and so what its failure means.
@@ -45,13 +51,24 @@ enum Why {
     LeaseEnded,
     /// The provider's list did not show it alive. If it cannot be fenced, its lease decides.
     NotListed,
+    /// The provider said that it ended. Tried until it is done, or its lease decides.
+    Ended,
+}
+
+/// A removal that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Owed {
+    /// When it is tried again.
+    at: Millis,
+    /// Of a node that ended: why. It is removed whatever the state wants.
+    ended: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
 pub struct Errands {
     busy: BTreeMap<NodeId, Call>,
-    /// Removals that failed, and when they are tried again. Also of nodes that the state no longer knows.
-    owed: BTreeMap<NodeId, Millis>,
+    /// Also of nodes that the state no longer knows.
+    owed: BTreeMap<NodeId, Owed>,
     sweep_at: Millis,
 }
 
@@ -62,14 +79,14 @@ impl Errands {
 
     /// When [`Self::timer`] is next due.
     pub fn wake_at(&self) -> Millis {
-        self.owed.values().copied().fold(self.sweep_at, Millis::min)
+        self.owed.values().map(|owed| owed.at).fold(self.sweep_at, Millis::min)
     }
 
     pub fn wanted(&mut self, effect: &Effect, state: &State, out: &mut Vec<Output>) {
         match effect {
             Effect::CreateNode { node } => {
                 if !self.busy.contains_key(node) && state.nodes.contains_key(node) {
-                    self.busy.insert(*node, Call::Create);
+                    self.busy.insert(*node, Call::Create { ended: None });
                     out.push(Output::Create { node: *node });
                 }
             }
@@ -93,10 +110,13 @@ impl Errands {
     ) {
         match (self.busy.remove(&node), answer) {
             (None, _) => {}
-            (Some(Call::Create), answer) => {
+            (Some(Call::Create { ended }), answer) => {
                 // Its removal may have been asked for while the provider was busy making it.
                 if let Some(reason) = unwanted(state, node) {
                     return self.remove(node, reason, Why::Unwanted, out);
+                }
+                if let Some(reason) = ended {
+                    return self.remove(node, reason, Why::Ended, out);
                 }
                 out.push(Output::Report(match answer {
                     Ok(()) => Report::NodeCreating { node },
@@ -111,7 +131,8 @@ impl Errands {
             (Some(Call::Remove { reason, why }), Err(error)) => {
                 tracing::error!(%node, %error, "a node could not be removed; it is tried again");
                 if why != Why::NotListed {
-                    self.owed.insert(node, now.plus(limits::RETRY_REMOVE_MS));
+                    let ended = (why == Why::Ended).then(|| reason.clone());
+                    self.owed.insert(node, Owed { at: now.plus(limits::RETRY_REMOVE_MS), ended });
                 }
                 if why == Why::LeaseEnded || planted::is(Bug::FailedFenceCounts) {
                     out.push(Output::Report(Report::NodeGone { node, reason }));
@@ -120,10 +141,14 @@ impl Errands {
         }
     }
 
-    /// The provider says that a node ended by itself and that nothing of it runs.
+    /// The provider says that a node ended by itself and that nothing of it runs. So it was when it was said; a call that
+    /// was on its way then may have made the node anew. It counts as gone once it is cleared away.
     pub fn ended(&mut self, node: NodeId, reason: Arc<str>, out: &mut Vec<Output>) {
-        out.push(Output::Forget { node });
-        out.push(Output::Report(Report::NodeGone { node, reason }));
+        match self.busy.get_mut(&node) {
+            Some(Call::Create { ended }) => *ended = Some(reason),
+            Some(Call::Remove { .. }) => {}
+            None => self.remove(node, reason, Why::Ended, out),
+        }
     }
 
     /// A node's lease is over. It is fenced before its work may run elsewhere, if the provider can.
@@ -131,8 +156,8 @@ impl Errands {
         let reason: Arc<str> = "it was not heard of for the length of its lease".into();
         match self.busy.get_mut(&node) {
             Some(Call::Remove { why, .. }) => *why = Why::LeaseEnded,
-            Some(Call::Create) => {
-                self.owed.insert(node, now);
+            Some(Call::Create { .. }) => {
+                self.owed.insert(node, Owed { at: now, ended: None });
                 out.push(Output::Forget { node });
                 out.push(Output::Report(Report::NodeGone { node, reason }));
             }
@@ -168,17 +193,17 @@ impl Errands {
 
     pub fn timer(&mut self, state: &State, now: Millis, out: &mut Vec<Output>) {
         let due: Vec<NodeId> =
-            self.owed.iter().filter(|(_, at)| **at <= now).map(|(node, _)| *node).collect();
+            self.owed.iter().filter(|(_, owed)| owed.at <= now).map(|(node, _)| *node).collect();
         for node in due {
-            match unwanted(state, node) {
-                _ if self.busy.contains_key(&node) => {
-                    self.owed.insert(node, now.plus(limits::RETRY_REMOVE_MS));
+            let Some(owed) = self.owed.remove(&node) else { continue };
+            match (unwanted(state, node), owed.ended) {
+                (_, ended) if self.busy.contains_key(&node) => {
+                    self.owed.insert(node, Owed { at: now.plus(limits::RETRY_REMOVE_MS), ended });
                 }
-                Some(reason) => self.remove(node, reason, Why::Unwanted, out),
+                (Some(reason), _) => self.remove(node, reason, Why::Unwanted, out),
+                (None, Some(reason)) => self.remove(node, reason, Why::Ended, out),
                 // It came back in the meantime, and is wanted.
-                None => {
-                    self.owed.remove(&node);
-                }
+                (None, None) => {}
             }
         }
         if now >= self.sweep_at {
@@ -195,8 +220,8 @@ impl Errands {
         }
         self.owed.remove(&node);
         self.busy.insert(node, Call::Remove { reason: reason.clone(), why });
-        // One that was only not listed keeps its lease until it is fenced: should that fail, the lease decides.
-        if why != Why::NotListed {
+        // Until it is fenced it keeps its lease: should that fail, the lease decides.
+        if !matches!(why, Why::NotListed | Why::Ended) {
             out.push(Output::Forget { node });
         }
         out.push(Output::Remove { node, reason });
@@ -310,6 +335,40 @@ mod tests {
         errands.done(NODE, Err("no".into()), &ready, Millis(5), &mut out);
         assert_eq!(out, []);
         assert_eq!(errands.wake_at(), Millis(limits::SWEEP_MS), "not tried again: its lease decides");
+    }
+
+    #[test]
+    fn a_node_that_ended_is_gone_once_it_is_cleared_away() {
+        let mut errands = Errands::new(Millis(0));
+        let (mut out, ready) = (Vec::new(), state(true, false));
+        errands.ended(NODE, "it ended".into(), &mut out);
+        assert!(matches!(out[..], [Output::Remove { .. }]), "{out:?}");
+        errands.ended(NODE, "it ended".into(), &mut out);
+        assert_eq!(out.len(), 1, "said twice");
+        out.clear();
+        errands.done(NODE, Err("no".into()), &ready, Millis(5), &mut out);
+        assert_eq!(out, [], "its lease goes on");
+        assert_eq!(errands.wake_at(), Millis(5 + limits::RETRY_REMOVE_MS), "and it is tried again");
+        errands.timer(&ready, errands.wake_at(), &mut out);
+        assert!(matches!(out[..], [Output::Remove { .. }]), "whatever the state wants: {out:?}");
+        out.clear();
+        errands.done(NODE, Ok(()), &ready, Millis(9), &mut out);
+        assert!(reports_gone(&out), "{out:?}");
+    }
+
+    #[test]
+    fn a_node_that_ended_while_it_was_asked_for_again_may_have_been_made_anew() {
+        let mut errands = Errands::new(Millis(0));
+        let (mut out, requested) = (Vec::new(), state(false, false));
+        errands.wanted(&Effect::CreateNode { node: NODE }, &requested, &mut out);
+        out.clear();
+        errands.ended(NODE, "it ended".into(), &mut out);
+        assert_eq!(out, [], "one call at a time");
+        errands.done(NODE, Ok(()), &requested, Millis(5), &mut out);
+        assert!(matches!(out[..], [Output::Remove { .. }]), "{out:?}");
+        out.clear();
+        errands.done(NODE, Ok(()), &requested, Millis(6), &mut out);
+        assert!(reports_gone(&out), "{out:?}");
     }
 
     #[test]

@@ -86,9 +86,10 @@ fn wanted(demands: &[Demand]) -> u32 {
     demands.iter().fold(0, |sum: u32, demand| sum.saturating_add(demand.nodes))
 }
 
-/// Lets nodes with nothing on them go while there are more than the maximum.
+/// Lets nodes with nothing on them go while there are more than the maximum, of a mixed cluster more than that of their tier.
 pub fn beyond_maximum(draft: &mut Draft, id: ClusterId, now: Millis) {
-    let Some(cluster) = draft.state.clusters.get(&id).filter(|c| c.live > c.scale.max) else { return };
+    let may_have = |cluster: &&Arc<Cluster>| cluster.mix.is_some() || cluster.live > cluster.scale.max;
+    let Some(cluster) = draft.state.clusters.get(&id).filter(may_have) else { return };
     let (cluster, locked) = (cluster.clone(), lock::scaling_cut(&draft.state, cluster).is_some());
     if !locked || planted::is(Bug::LockIgnored) {
         for part in mix::parts(&cluster) {

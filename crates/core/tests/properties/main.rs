@@ -139,3 +139,19 @@ fn a_window_that_stops_looks_at_each_tier() {
         world.take(step);
     }
 }
+
+/// Found by the property: an idle node beyond its own tier's maximum was given a job before it was let go.
+#[test]
+fn nobody_is_put_on_a_node_beyond_the_maximum_of_its_tier() {
+    let mut world = World::new();
+    for step in [
+        Step::PutCluster { which: 2, min: 0, max: 4, idle_s: 0, dedicated: 1 },
+        Step::SubmitGang { cluster: 2, nodes: 3, timeout: false, tier: 1 },
+        Step::NodeNews { node: 0, news: 7 },
+        Step::PutWindow { which: 2, name: 0, min: None, max: 1, from_s: 1, lasts_s: 140, stops: true },
+        Step::Submit { cluster: 2, share: false, timeout: false, priority: 0, tier: 1 },
+        Step::Wait { ms: 59_997 },
+    ] {
+        world.take(step);
+    }
+}

@@ -59,7 +59,7 @@ def test_a_job_waits_for_money_with_the_reason_and_runs_when_there_is_more(thrif
     warning = answer.json()["properties"]["properties"]["neapWarnings"]
     assert "Budget 'cap'" in warning and "it cannot start" in warning, warning
     why = reasons(server, job)
-    for part in ("A node takes $0.128001 to be reserved for it", "budget 'cap' of $0.128 a day has less left", "neap budget create --name cap --amount", "or wait for its next day at", "$0.00 is spent"):
+    for part in ("A node takes $0.128001 to be reserved for it", "which is more than the whole of budget 'cap' of $0.128 a day", "neap budget create --name cap --amount", "$0.00 is spent"):
         assert part in why, f"{part}: {why}"
     shown = server.cluster(cluster)
     assert [error["error"]["code"] for error in shown["errors"]] == ["BudgetReached"], shown["errors"]

@@ -408,12 +408,18 @@ pub(crate) fn sentence(
 ) -> String {
     let (what, them) =
         if nodes == 1 { ("A node takes".to_owned(), "it") } else { (format!("{nodes} nodes take"), "them") };
+    let (of, raise) =
+        (every.of(amount), format!("raise it with 'neap budget create --name {name} --amount'"));
+    if needed > amount {
+        return format!(
+            "{what} {needed} to be reserved for {them}, which is more than the whole of budget '{name}' of {of}; {raise}."
+        );
+    }
     let wait = renews.map_or_else(String::new, |at| {
         format!(", or wait for its next {} at {}", every.word(), at.rfc3339())
     });
     format!(
-        "{what} {needed} to be reserved for {them}, and budget '{name}' of {} has less left; raise it with 'neap budget create --name {name} --amount'{wait}.",
-        every.of(amount)
+        "{what} {needed} to be reserved for {them}, and budget '{name}' of {of} has less left; {raise}{wait}."
     )
 }
 

@@ -14,7 +14,7 @@ use crate::node::Node;
 use crate::queue::{Lane, Share};
 use crate::quota::QuotaKey;
 use crate::state::GroupKey;
-use crate::units::{Capacity, MicroUsd, Millis, more_nodes_are};
+use crate::units::{Capacity, MicroUsd, Millis, more_nodes_are, nodes_are};
 use crate::window::{Scheduled, Windows};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -29,6 +29,14 @@ impl Tier {
         match self {
             Self::Dedicated => "Dedicated",
             Self::LowPriority => "LowPriority",
+        }
+    }
+
+    /// As it is said of nodes.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Dedicated => "dedicated",
+            Self::LowPriority => "low-priority",
         }
     }
 
@@ -225,6 +233,9 @@ pub enum Cut {
         declared: u32,
         /// When that changes, on the clock of its zone.
         until: Option<Arc<str>>,
+        /// Of a mixed cluster: what it leaves to the tier that is wanted.
+        #[serde(default)]
+        left: Option<(Tier, u32)>,
     },
     /// The server is being stopped.
     Draining,
@@ -256,18 +267,21 @@ impl Cut {
     pub fn sentence(&self) -> String {
         match self {
             Self::Maximum { wanted, max } => {
+                let wanted = nodes_are(*wanted, "");
                 format!(
-                    "{wanted} nodes are wanted and max_instances is {max}; raise max_instances or wait for a node to be free."
+                    "{wanted} wanted and max_instances is {max}; raise max_instances or wait for a node to be free."
                 )
             }
             Self::TierMaximum { tier: Tier::Dedicated, wanted, max } => {
+                let are = if *wanted == 1 { "node is" } else { "nodes are" };
                 format!(
-                    "{wanted} dedicated nodes are wanted and there may be {max} (dedicated_instances); raise it or wait for one to be free."
+                    "{wanted} dedicated {are} wanted and there may be {max} (dedicated_instances); raise it or wait for one to be free."
                 )
             }
             Self::TierMaximum { tier: Tier::LowPriority, wanted, max } => {
+                let are = if *wanted == 1 { "node is" } else { "nodes are" };
                 format!(
-                    "{wanted} low-priority nodes are wanted and there may be {max} (max_instances less dedicated_instances); raise max_instances or wait for one to be free."
+                    "{wanted} low-priority {are} wanted and there may be {max} (max_instances less dedicated_instances); raise max_instances or wait for one to be free."
                 )
             }
             Self::RoomWanted { nodes } => {
@@ -318,10 +332,15 @@ impl Cut {
             }
             Self::Quota { key, limit, in_use, needed } => {
                 format!(
-                    "A node needs {needed} cores and {in_use} of {limit} are in use of {key}; ask for more with 'neap quota request {} --location {} --limit {}'.",
+                    "{needed} more cores are needed and {in_use} of {limit} are in use of {key}; ask for more with 'neap quota request {} --location {} --limit {}'.",
                     key.pool.flag(),
                     key.location,
                     in_use + needed
+                )
+            }
+            Self::Allowance { who, of, limit, needed, .. } if needed > limit => {
+                format!(
+                    "A job needs {needed} of the {of} and {who} may have {limit} at a time, so that it never starts; raise the limit with 'neap quota user', or let the job ask for less."
                 )
             }
             Self::Allowance { who, of, limit, in_use, needed } => {
@@ -340,10 +359,21 @@ impl Cut {
             Self::Budget { name, amount, every, needed, nodes, renews, .. } => {
                 budget::sentence(name, *amount, *every, *needed, *nodes, *renews)
             }
-            Self::Window { name, wanted, max, declared, until } => {
+            Self::Window { name, wanted, max, declared, until, left } => {
                 let until = until.as_ref().map_or_else(String::new, |until| format!(" until {until}"));
+                let (left, of) = match left {
+                    Some((tier, left)) => (
+                        format!(", which leaves {left} to {} nodes", tier.word()),
+                        format!(" {}", tier.word()),
+                    ),
+                    None => Default::default(),
+                };
+                let wanted = match wanted {
+                    1 => format!("1{of} node is wanted"),
+                    n => format!("{n}{of} nodes are wanted"),
+                };
                 format!(
-                    "The schedule '{name}' holds max_instances at {max}{until}, {wanted} nodes are wanted, and it is {declared} otherwise; wait, or switch it off with 'neap compute schedule disable'."
+                    "The schedule '{name}' holds max_instances at {max}{until}{left}; {wanted}, and it is {declared} otherwise. Wait, or switch it off with 'neap compute schedule disable'."
                 )
             }
             Self::Draining => "The server is being stopped.".into(),

@@ -105,6 +105,34 @@ fn tier_reason(cluster: &Cluster, job: &Job) -> Option<String> {
     })
 }
 
+/// Nodes that take nobody: those that are not heard of, and those that somebody keeps work from.
+fn unheard(state: &State, cluster: &Cluster) -> Vec<String> {
+    let free = || state.nodes_of(cluster).filter(|node| node.is_live() && node.attempts.is_empty());
+    let silent = free().filter(|node| node.silent && node.cordon.is_none()).count();
+    let mut out = Vec::new();
+    match silent {
+        0 => {}
+        1 => out.push("1 of its nodes has not been heard of for a while; nothing is placed on it.".into()),
+        n => {
+            out.push(format!(
+                "{n} of its nodes have not been heard of for a while; nothing is placed on them."
+            ));
+        }
+    }
+    let mut cordoned = free().filter_map(|node| Some((node, node.cordon.as_ref()?)));
+    if let Some((node, cordon)) = cordoned.next() {
+        let more = match cordoned.count() {
+            0 => String::new(),
+            n => format!(", and so are {n} more"),
+        };
+        out.push(format!(
+            "Its node n-{} is cordoned ({}){more}: nothing new comes onto it; 'neap node uncordon n-{} --cluster {}' lets work on it again.",
+            node.id, cordon.reason, node.id, cluster.name
+        ));
+    }
+    out
+}
+
 fn node_reasons(state: &State, cluster: &Cluster, need: Need) -> Vec<String> {
     let mut reasons = Vec::new();
     let coming = state
@@ -117,13 +145,13 @@ fn node_reasons(state: &State, cluster: &Cluster, need: Need) -> Vec<String> {
         })
         .count();
     if let Some(cut) =
-        window::cut(cluster, cluster.scale.max.max(1)).filter(|_| cluster.live >= cluster.scale.max)
+        window::cut(cluster, cluster, cluster.scale.max.max(1)).filter(|_| cluster.live >= cluster.scale.max)
     {
         let wanted = cluster.cuts.iter().find(|cut| matches!(cut, Cut::Window { .. }));
         reasons.push(wanted.unwrap_or(&cut).sentence());
     } else if cluster.scale.max == 0 {
         reasons.push(format!("max_instances of compute '{}' is 0; raise it.", cluster.name));
-    } else if cluster.live >= cluster.scale.max && coming == 0 {
+    } else if cluster.live >= cluster.scale.max && cluster.busy >= cluster.live {
         let busy = match need {
             Need::Whole => "busy",
             Need::Share(_) => "full",
@@ -137,10 +165,7 @@ fn node_reasons(state: &State, cluster: &Cluster, need: Need) -> Vec<String> {
         reasons.push(format!("{coming} {} starting.", if coming == 1 { "node is" } else { "nodes are" }));
     }
     if cluster.unheard > 0 {
-        reasons.push(format!(
-            "{} of its nodes have not been heard of for a while; nothing is placed on them.",
-            cluster.unheard
-        ));
+        reasons.extend(unheard(state, cluster));
     }
     for cut in &cluster.cuts {
         if !matches!(cut, Cut::Maximum { .. } | Cut::Window { .. }) {

@@ -10,7 +10,7 @@ mod tiers;
 
 pub use books::Books;
 pub use governance::q1_usage_is_counted;
-pub use money::b1_leases_are_reserved;
+pub use money::{b1_leases_are_reserved, is_told_later};
 pub use tiers::n1_parts_are_counted;
 
 use std::collections::BTreeSet;

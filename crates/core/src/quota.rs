@@ -363,6 +363,13 @@ pub fn nodes_ever(state: &State, cluster: &Cluster) -> u32 {
     least(limits_on_nodes(state, cluster).map(|(_, limit, _)| limit / cores))
 }
 
+/// The limit that never allows so many nodes at once, if one does.
+pub fn gang_cut(state: &State, cluster: &Cluster, nodes: u32) -> Option<Cut> {
+    let needed = cores(&cluster.shape).saturating_mul(nodes.into());
+    let (key, limit, in_use) = limits_on_nodes(state, cluster).find(|(_, limit, _)| *limit < needed)?;
+    Some(Cut::Quota { key, limit, in_use, needed })
+}
+
 /// The same, with everybody else at their minimum.
 pub fn nodes_beside_minimums(state: &State, cluster: &Cluster) -> u32 {
     let cores_each = cores(&cluster.shape).max(1);

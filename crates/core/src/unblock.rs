@@ -21,7 +21,7 @@ use crate::plan::{Packing, counted, has_room, provider_nodes_ever, yields};
 use crate::queue::Order;
 use crate::quota;
 use crate::state::State;
-use crate::units::{Capacity, Millis, more_nodes_are};
+use crate::units::{Capacity, Millis, more_nodes_are, nodes_are};
 use crate::whatif;
 use crate::window;
 
@@ -369,17 +369,25 @@ fn provider(state: &State, nominal: Capacity, missing: u32, job: &Job) -> Option
 /// The maximum, the declared one or a window's lower one, or both.
 fn maximum(cluster: &Cluster, part: &Cluster, wanted: u32, blocked: &mut Vec<Constraint>) {
     let counted = wanted.saturating_add(part.unheard);
-    if let Some(cut) = window::cut(part, wanted).filter(|_| counted > part.scale.max) {
+    if let Some(cut) = window::cut(cluster, part, wanted).filter(|_| counted > part.scale.max) {
         blocked.push(Constraint { kind: Kind::Window, sentence: cut.sentence() });
     }
     // Without a window a part may still have less than declared, while the other has more than it may.
     let max = if part.scheduled.max_by.is_some() { part.declared.max } else { part.scale.max };
     if counted > max {
-        let cut = match cluster.mix {
-            None => Cut::Maximum { wanted, max },
-            Some(_) => Cut::TierMaximum { tier: part.shape.tier, wanted, max },
+        let sentence = match cluster.mix {
+            // There would be enough, were it not for those that take nobody.
+            None if wanted <= max => {
+                let (nobody, take) = (part.unheard, if part.unheard == 1 { "takes" } else { "take" });
+                format!(
+                    "{} wanted, {nobody} of its nodes {take} nobody (cordoned, or not heard of), and max_instances is {max}; raise max_instances, or let work on them again with 'neap node uncordon'.",
+                    nodes_are(wanted, "")
+                )
+            }
+            None => Cut::Maximum { wanted, max }.sentence(),
+            Some(_) => Cut::TierMaximum { tier: part.shape.tier, wanted, max }.sentence(),
         };
-        blocked.push(Constraint { kind: Kind::Maximum, sentence: cut.sentence() });
+        blocked.push(Constraint { kind: Kind::Maximum, sentence });
     }
 }
 

@@ -143,8 +143,8 @@ fn clock(at: Millis, offset_minutes: i32, zone: &str) -> Arc<str> {
     format!("{date} {} {zone}", time.get(1..6).unwrap_or_default()).into()
 }
 
-/// Why a cluster has a lower maximum than declared, if so.
-pub fn cut(cluster: &Cluster, wanted: u32) -> Option<Cut> {
+/// Why a cluster has a lower maximum than declared, if so; of a mixed one, what that leaves to a part of it.
+pub fn cut(cluster: &Cluster, part: &Cluster, wanted: u32) -> Option<Cut> {
     let name = cluster.scheduled.max_by.clone()?;
     Some(Cut::Window {
         name,
@@ -152,6 +152,7 @@ pub fn cut(cluster: &Cluster, wanted: u32) -> Option<Cut> {
         max: cluster.scale.max,
         declared: cluster.declared.max,
         until: cluster.scheduled.until.clone(),
+        left: cluster.mix.as_ref().map(|_| (part.shape.tier, part.scale.max)),
     })
 }
 

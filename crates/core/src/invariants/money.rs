@@ -1,9 +1,11 @@
 //! B1: no grant passes the budget in force at that event; what is reserved is what leases say.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::{Violation, broken};
-use crate::budget;
+use crate::budget::{self, Budget};
+use crate::cluster::Cut;
 use crate::event::Event;
 use crate::ids::BudgetId;
 use crate::state::State;
@@ -76,4 +78,21 @@ impl Granted {
         }
         self.granted = now;
     }
+}
+
+/// At least as long as the shortest that a new node is given.
+const A_LEASE_MS: u64 = 300_000;
+
+/// Whether an event of a second plan may have come with a later one. Near the end of a budget's period the part of a lease
+/// that is the next period's grows with every moment. What is done for it waits for no timer, but what a cluster says about
+/// money that it could not use anyway, or about room that it leaves to somebody who has just run out of money, may be older.
+pub fn is_told_later(state: &State, event: &Event, now: Millis) -> bool {
+    let Event::ClusterTarget(e) = event else { return false };
+    let Some(cluster) = state.clusters.get(&e.id) else { return false };
+    let is_of_money = |cut: &&Cut| matches!(cut, Cut::Budget { .. } | Cut::RoomWanted { .. });
+    let of_money = |cuts: &[Cut]| cuts.iter().filter(is_of_money).count();
+    let ends_soon = |budget: &Arc<Budget>| budget.period_ends.is_some_and(|end| end.since(now) < A_LEASE_MS);
+    cluster.target == e.target
+        && of_money(&cluster.cuts) != of_money(&e.cuts)
+        && state.budgets.values().any(ends_soon)
 }

@@ -126,7 +126,7 @@ fn step(draft: &mut Draft, id: ClusterId, at: usize, demand: &Demand, now: Milli
     let (min, max) = (part.scale.min, part.scale.max);
     let desired = demand.nodes.clamp(min, max);
     if demand.nodes > max {
-        cuts.push(window::cut(&part, demand.nodes).unwrap_or(match cluster.mix {
+        cuts.push(window::cut(&cluster, &part, demand.nodes).unwrap_or(match cluster.mix {
             None => Cut::Maximum { wanted: demand.nodes, max },
             Some(_) => Cut::TierMaximum { tier: part.shape.tier, wanted: demand.nodes, max },
         }));
@@ -264,8 +264,9 @@ fn demand(state: &State, cluster: &Cluster, now: Millis) -> Vec<Demand> {
             // It cannot have them all, so it needs none.
             Need::Whole if job.nodes > 1 && job.nodes > part.scale.max => {}
             Need::Whole if job.nodes > 1 && job.nodes > nodes_ever(state, part) => {
-                let max = nodes_ever(state, part);
-                held_back.push(Cut::ProviderAtOnce { wanted: job.nodes, max });
+                held_back.push(quota::gang_cut(state, part, job.nodes).unwrap_or_else(|| {
+                    Cut::ProviderAtOnce { wanted: job.nodes, max: nodes_ever(state, part) }
+                }));
             }
             // It lets another one go first, and so does what is behind it.
             Need::Whole if job.nodes > 1 && is_held_back(state, part, job, ahead, now) => {

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use neap_core::allowance::{Allowance, AllowanceKey, Who, Within};
-use neap_core::budget::{Budget, BudgetScope, Every, tag_label};
-use neap_core::cluster::Cut;
+use neap_core::budget::{BudgetScope, Every, tag_label};
 use neap_core::command::{
     AttemptNews, PutBudget, PutCluster, PutLock, PutWindow, PutWorkspace, RemakeCluster, Report, SubmitJob,
 };
@@ -20,14 +19,10 @@ use neap_core::quota::{Holder, Pool, QuotaKey};
 use neap_core::state::GroupKey;
 use neap_core::window::Span;
 use neap_core::{
-    AttemptId, Capacity, ClusterId, Command, Draft, Event, JobId, MicroUsd, Millis, NodeId, State,
-    WorkspaceId,
+    AttemptId, Capacity, ClusterId, Command, Draft, JobId, MicroUsd, Millis, NodeId, State, WorkspaceId,
 };
 
 use crate::steps::{DOCUMENT, Step, attempt_news, cluster_name, family, job, node_news, settings, tier};
-
-/// At least as long as the shortest that a new node is given.
-const A_LEASE_MS: u64 = 300_000;
 
 pub struct World {
     pub state: State,
@@ -103,24 +98,13 @@ impl World {
                 &Dirty { timers_seen: self.dirty.timers_seen, ..Dirty::all(&self.state) },
                 self.now,
             );
-            let added: Vec<_> = again.events.into_iter().filter(|event| !self.is_told_later(event)).collect();
+            let added: Vec<_> = again
+                .events
+                .into_iter()
+                .filter(|event| !invariants::is_told_later(&self.state, event, self.now))
+                .collect();
             assert_eq!(added, vec![], "a second plan has nothing to add");
         }
-    }
-
-    /// Near the end of a budget's period the part of a lease that is the next period's grows with every moment. What is
-    /// done for it waits for no timer, but what a cluster says about money that it could not use anyway, or about room that
-    /// it leaves to somebody who has just run out of money, may be older.
-    fn is_told_later(&self, event: &Event) -> bool {
-        let ends_soon =
-            |budget: &Arc<Budget>| budget.period_ends.is_some_and(|end| end.since(self.now) < A_LEASE_MS);
-        let Event::ClusterTarget(e) = event else { return false };
-        let Some(cluster) = self.state.clusters.get(&e.id) else { return false };
-        let is_of_money = |cut: &&Cut| matches!(cut, Cut::Budget { .. } | Cut::RoomWanted { .. });
-        let of_money = |cuts: &[Cut]| cuts.iter().filter(is_of_money).count();
-        cluster.target == e.target
-            && of_money(&cluster.cuts) != of_money(&e.cuts)
-            && self.state.budgets.values().any(ends_soon)
     }
 
     fn observe(&mut self, draft: &Draft) {

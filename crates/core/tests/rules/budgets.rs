@@ -67,7 +67,7 @@ fn a_node_is_asked_for_when_there_is_money_for_it_and_the_job_says_what_it_waits
     assert_eq!(
         reasons,
         [
-            "A node takes $0.018313 to be reserved for it, and budget 'cap' of $0.018312 in total has less left; raise it with 'neap budget create --name cap --amount'.",
+            "A node takes $0.018313 to be reserved for it, which is more than the whole of budget 'cap' of $0.018312 in total; raise it with 'neap budget create --name cap --amount'.",
             "Budget 'cap' on compute 'cpu': $0.018312 in total, $0.00 is spent, $0.00 is reserved for nodes, $0.018312 is left.",
         ]
     );

@@ -21,6 +21,7 @@ mod placing;
 mod queue;
 mod quotas;
 mod ranks;
+mod reasons;
 mod records;
 mod reports;
 mod retiring;

@@ -63,7 +63,7 @@ fn a_window_holds_the_maximum_and_gives_it_back_at_the_moment() {
     world.submit("one");
     assert_eq!(world.cpu().live, 0);
     assert_eq!(world.wake_at, Some(Millis(T + 9_000)));
-    let Some(Cut::Window { name, max, declared, wanted, until }) = world.cpu().cuts.first() else {
+    let Some(Cut::Window { name, max, declared, wanted, until, .. }) = world.cpu().cuts.first() else {
         panic!("{:?}", world.cpu().cuts)
     };
     assert_eq!((&**name, *max, *declared, *wanted), ("nights", 0, 4, 1));
@@ -72,7 +72,7 @@ fn a_window_holds_the_maximum_and_gives_it_back_at_the_moment() {
     assert_eq!(
         reasons,
         [
-            "The schedule 'nights' holds max_instances at 0 until 1970-01-01 01:16 Europe/Berlin, 1 nodes are wanted, and it is 4 otherwise; wait, or switch it off with 'neap compute schedule disable'."
+            "The schedule 'nights' holds max_instances at 0 until 1970-01-01 01:16 Europe/Berlin; 1 node is wanted, and it is 4 otherwise. Wait, or switch it off with 'neap compute schedule disable'."
         ]
     );
     let verdict = unblock::unblock(&world.state, neap_core::JobId(1), world.now).unwrap();

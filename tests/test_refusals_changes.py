@@ -69,7 +69,7 @@ def test_a_file_with_what_is_not_known(strict, compute, tmp_path):
     file = tmp_path / "window.yml"
     for more, text in [
         ({"end": "0 7 * * *"}, "Give 'end' or 'duration', and not both."),
-        ({"colour": "red"}, "'colour' is not known; a schedule has start, end, duration, time_zone, not_on, also_on and min, max, running, enabled."),
+        ({"colour": "red"}, "'colour' is not known; a schedule has start, end, duration, time_zone, not_on, also_on, min, max, running, enabled."),
         ({"running": "maybe"}, "'running' is finish (what runs is left to end) or stop (it is stopped and waits), not 'maybe'."),
         ({"start": 20}, "'start' is a cron expression in quotes, such as '0 20 * * *'."),
         ({"not_on": "Christmas"}, "'not_on' is a list of dates such as 2026-12-25."),

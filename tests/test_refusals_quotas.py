@@ -59,15 +59,15 @@ def test_the_number_asked_held_by_whom_free_and_what_to_do(strict, limits, clust
     ask, words = asks(strict, name, high=3)
     refused(strict, ask, words, "ClusterCoreQuotaReached", text, status=409)
     # Not even the minimum has room.
-    text = "8 are free, and 3 nodes of STANDARD_DS3_V2 are 12 cores. To go on: lower maxNodeCount to 2, lower or delete what holds them, or ask for more with 'neap quota request --dedicated --location eastus --limit 24'."
+    text = "8 are free, and 3 nodes of STANDARD_DS3_V2 are 12 cores. To go on: lower minNodeCount and maxNodeCount to 2, lower or delete what holds them, or ask for more with 'neap quota request --dedicated --location eastus --limit 24'."
     ask, words = asks(strict, name, low=3, high=3)
     refused(strict, ask, words, "ClusterMinNodesExceedCoreQuota", text, status=409)
     # A larger maximum of one that is there; by its own figures, not with itself as a holder.
     ask, _ = asks(strict, second, high=4)
-    refused(strict, ask, ["compute", "update", "-n", second, "--max-instances", 4], "ClusterCoreQuotaReached", f"8 are held ('{first}' 8), 12 are free, and 4 nodes of STANDARD_DS3_V2 at 4 cores are 16 cores.", status=409)
-    by_rest(strict, ("POST", f"computes/{second}/plan", ask[2]), "ClusterCoreQuotaReached", f"8 are held ('{first}' 8)", status=409)
-    by_cli(strict, ["plan", "compute", "update", second, "--max-instances", 4], "(ClusterCoreQuotaReached)", f"8 are held ('{first}' 8)")
-    by_cli(strict, ["compute", "update", "-n", second, "--max-instances", 4, "--dry-run"], "(ClusterCoreQuotaReached)", f"8 are held ('{first}' 8)")
+    refused(strict, ask, ["compute", "update", "-n", second, "--max-instances", 4], "ClusterCoreQuotaReached", f"8 are held by others ('{first}' 8), 12 are free, and 4 nodes of STANDARD_DS3_V2 at 4 cores are 16 cores.", status=409)
+    by_rest(strict, ("POST", f"computes/{second}/plan", ask[2]), "ClusterCoreQuotaReached", f"8 are held by others ('{first}' 8)", status=409)
+    by_cli(strict, ["plan", "compute", "update", second, "--max-instances", 4], "(ClusterCoreQuotaReached)", f"8 are held by others ('{first}' 8)")
+    by_cli(strict, ["compute", "update", "-n", second, "--max-instances", 4, "--dry-run"], "(ClusterCoreQuotaReached)", f"8 are held by others ('{first}' 8)")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_the_number_asked_held_by_whom_free_and_what_to_do(strict, limits, clust
         (["--low-priority"], 3, {"high": 2, "tier": True}, "ClusterMinNodesExceedCoreQuota", "3 are free, and 1 node of STANDARD_DS3_V2 is 4 cores. To go on: lower or delete what holds them"),
         (["--dedicated"], 4, {"high": 3, "tier": True, "floor": 2}, "ClusterCoreQuotaReached", "Total Cluster Dedicated Regional vCPUs in eastus: the limit of subscription {s} is 4 cores, 0 are held, 4 are free, and 2 nodes of STANDARD_DS3_V2 at 4 cores are 8 cores."),
         (["--clusters"], 0, {}, "ClusterCoreQuotaReached", "Clusters in eastus: the limit of subscription {s} is 0 clusters, 0 are held, 0 are free, and this is one more cluster. To go on: lower or delete what holds them, or ask for more with 'neap quota request --clusters --location eastus --limit 1'."),
-        (["--nodes-per-cluster"], 2, {"high": 3}, "ClusterCoreQuotaReached", "maxNodeCount is 3; subscription {s} allows 2 nodes per cluster in eastus. Lower maxNodeCount, or ask for more with 'neap quota request'."),
+        (["--nodes-per-cluster"], 2, {"high": 3}, "ClusterCoreQuotaReached", "maxNodeCount is 3; subscription {s} allows 2 nodes per cluster in eastus. Lower maxNodeCount, or ask for more with 'neap quota request --nodes-per-cluster --location eastus --limit 3'."),
         (["--dedicated", "--level", "workspace"], 4, {"high": 2}, "ClusterCoreQuotaReached", "the limit of workspace 'default' is 4 cores, 0 are held, 4 are free"),
     ],
 )

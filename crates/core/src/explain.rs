@@ -106,7 +106,10 @@ fn tier_reason(cluster: &Cluster, job: &Job) -> Option<String> {
 }
 
 /// Nodes that take nobody: those that are not heard of, and those that somebody keeps work from.
-fn unheard(state: &State, cluster: &Cluster) -> Vec<String> {
+pub fn take_nobody(state: &State, cluster: &Cluster) -> Vec<String> {
+    if cluster.unheard == 0 {
+        return Vec::new();
+    }
     let free = || state.nodes_of(cluster).filter(|node| node.is_live() && node.attempts.is_empty());
     let silent = free().filter(|node| node.silent && node.cordon.is_none()).count();
     let mut out = Vec::new();
@@ -164,9 +167,7 @@ fn node_reasons(state: &State, cluster: &Cluster, need: Need) -> Vec<String> {
     } else if coming > 0 {
         reasons.push(format!("{coming} {} starting.", if coming == 1 { "node is" } else { "nodes are" }));
     }
-    if cluster.unheard > 0 {
-        reasons.extend(unheard(state, cluster));
-    }
+    reasons.extend(take_nobody(state, cluster));
     for cut in &cluster.cuts {
         if !matches!(cut, Cut::Maximum { .. } | Cut::Window { .. }) {
             told(state, cluster, cut, &mut reasons);

@@ -222,8 +222,8 @@ fn refusal(state: &State, key: &QuotaKey, asked: u64, before: u64, wanted: Decla
         let max = u64::from(wanted.scale.max);
         return (grows && max > limit).then(|| {
             let message = format!(
-                "maxNodeCount is {max}; {} allows {limit} nodes per cluster in {}. Lower maxNodeCount, or ask for more with 'neap quota request'.",
-                holder_words(state, &key.holder), key.location
+                "maxNodeCount is {max}; {} allows {limit} nodes per cluster in {}. Lower maxNodeCount, or ask for more with 'neap quota request {} --location {} --limit {max}'.",
+                holder_words(state, &key.holder), key.location, key.pool.flag(), key.location
             );
             Problem::new(Code::ClusterCoreQuotaReached, message).at("maxNodeCount")
         });
@@ -247,9 +247,10 @@ fn refusal(state: &State, key: &QuotaKey, asked: u64, before: u64, wanted: Decla
     let unit = key.pool.unit();
     // Azure's two codes: not even the smallest form fits, or the whole does not.
     let (code, asks) = if wanted.existing.is_none() && least > free && key.pool != Pool::Clusters {
+        let most = if asked > least { format!(" (the maximum asked for is {asked})") } else { String::new() };
         (
             Code::ClusterMinNodesExceedCoreQuota,
-            format!("{} {least} {unit}", nodes_are(least_nodes, &format!(" of {}", wanted.shape.size))),
+            format!("{} {least} {unit}{most}", nodes_are(least_nodes, &format!(" of {}", wanted.shape.size))),
         )
     } else if key.pool == Pool::Clusters {
         (Code::ClusterCoreQuotaReached, "this is one more cluster".into())
@@ -264,14 +265,18 @@ fn refusal(state: &State, key: &QuotaKey, asked: u64, before: u64, wanted: Decla
     };
     let fits = match key.pool {
         Pool::Clusters => String::new(),
+        _ if free >= per_node && free / per_node < u64::from(wanted.scale.min) => {
+            format!(" lower minNodeCount and maxNodeCount to {},", free / per_node)
+        }
         _ if free >= per_node => format!(" lower maxNodeCount to {},", free / per_node),
         _ => String::new(),
     };
     let message = format!(
-        "{} in {}: the limit of {} is {limit} {unit}, {held} are held{}, {free} are free, and {asks}. To go on:{fits} lower or delete what holds them, or ask for more with 'neap quota request {} --location {} --limit {}'.{}",
+        "{} in {}: the limit of {} is {limit} {unit}, {held} are held{}{}, {free} are free, and {asks}. To go on:{fits} lower or delete what holds them, or ask for more with 'neap quota request {} --location {} --limit {}'.{}",
         key.pool.azure_name(),
         key.location,
         holder_words(state, &key.holder),
+        if wanted.existing.is_some() { " by others" } else { "" },
         held_by(state, key, wanted.existing),
         key.pool.flag(),
         key.location,

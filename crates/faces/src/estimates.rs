@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use neap_control::clock::Stopwatch;
 use neap_core::cluster::Cluster;
 use neap_core::forecast::{self, Asked, Assumed, Effort, End, Outlook, Range, Wanted};
+use neap_core::limits::FORECAST_HORIZON_MS;
 use neap_core::queue::Order;
 use neap_core::{ClusterId, JobId, Millis, State};
 
@@ -112,8 +113,16 @@ pub(crate) fn within(us_max: u64) -> impl FnMut() -> bool {
     move || watch.elapsed_us() < us_max
 }
 
+/// How far a forecast looks.
+pub(crate) const fn days() -> u64 {
+    FORECAST_HORIZON_MS / (24 * 3600 * 1000)
+}
+
 /// Why it cannot be said when somebody on a cluster starts.
 pub(crate) fn unknown(state: &State, assumed: &Assumed, cluster: &Cluster, outlook: &Outlook) -> String {
+    if outlook.end_reason() == End::Far {
+        return format!("it is more than {} days ahead, and a forecast looks no further", days());
+    }
     if outlook.end_reason() == End::Bound {
         return match outlook.looked_until() {
             Some(until) => format!("it is later than {}, and nobody looked further ahead", until.rfc3339()),
@@ -128,7 +137,7 @@ pub(crate) fn unknown(state: &State, assumed: &Assumed, cluster: &Cluster, outlo
         return "how long a node takes to start is not known: none has started yet".into();
     }
     match names.as_slice() {
-        [] => "as things stand it does not start; 'neap explain job' says what is in its way".into(),
+        [] => "as things stand it does not start: what is in its way does not end by itself".into(),
         names => format!(
             "how long {} will run is not known: no like job has ended yet, and there is no limits.timeout",
             names.join(", ")

@@ -43,6 +43,15 @@ impl<'a> Fields<'a> {
             .filter(|v| !v.is_null())
     }
 
+    /// A problem for every key that is none of these. Some may be there without being told of.
+    pub fn only(&self, known: &[&str], silent: &[&str], whose: &str, problems: &mut Vec<Problem>) {
+        let is_known = |key: &String| known.iter().chain(silent).any(|name| key.eq_ignore_ascii_case(name));
+        for key in self.object.into_iter().flat_map(|object| object.keys()).filter(|key| !is_known(key)) {
+            let message = format!("'{}' is not known; {whose} has {}.", self.place(key), known.join(", "));
+            problems.push(Problem::new(Code::BadArgument, message).at(self.place(key)));
+        }
+    }
+
     pub fn object(&self, key: &str, problems: &mut Vec<Problem>) -> Self {
         Self::of(self.value(key), &self.place(key), problems)
     }

@@ -33,6 +33,8 @@ pub enum End {
     Known,
     /// Nothing more happens as far as anybody knows: what is left waits for something that takes nobody knows how long.
     Still,
+    /// What comes next is further ahead than a forecast looks.
+    Far,
     /// It would take too long to look further ahead.
     Bound,
 }

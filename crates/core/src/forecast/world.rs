@@ -67,7 +67,7 @@ pub fn course(
         let Some(now) = world.next_moment() else { return Ok(world.finish(End::Still)) };
         if now.since(question.now) > FORECAST_HORIZON_MS {
             // Deadlines of what never comes are no news.
-            let end = if world.awaits_nothing() { End::Still } else { End::Bound };
+            let end = if world.awaits_nothing() { End::Still } else { End::Far };
             return Ok(world.finish(end));
         }
         if world.course.steps >= question.steps_max.min(FORECAST_STEPS_MAX) || !go_on() {

@@ -154,7 +154,7 @@ fn what_it_takes_is_held_from_now_on() {
     world.tell(limit(Pool::Dedicated, 24));
     // Eight cores a node.
     let why = world.ask(to_size("Standard_DS4_v2")).expect_err("32 are more than 24").to_string();
-    assert!(why.contains("the limit of workspace 'ws' is 24 cores, 0 are held, 24 are free, and 4 nodes of STANDARD_DS4_V2 at 8 cores are 32 cores"), "{why}");
+    assert!(why.contains("the limit of workspace 'ws' is 24 cores, 0 are held by others, 24 are free, and 4 nodes of STANDARD_DS4_V2 at 8 cores are 32 cores"), "{why}");
     let mut change = remake("Standard_DS4_v2");
     change.put.max = Some(3);
     world.tell(Command::RemakeCluster(change));

@@ -29,13 +29,13 @@ fn rows(state: &State, subscription: &str, location: &str) -> Vec<Value> {
         .filter_map(|key| of_key(state, subscription, key))
         .collect();
     // Low priority has one limit for all families; by family it is only counted.
-    let mut families: BTreeMap<Arc<str>, u64> = state
+    let mut families: BTreeMap<Arc<str>, (u64, u64)> = state
         .settings
         .own
         .offers()
         .into_iter()
         .filter(|size| size.low_priority_capable)
-        .map(|size| (size.family, 0))
+        .map(|size| (size.family, (0, 0)))
         .collect();
     for cluster in state.clusters.values().filter(|cluster| *cluster.location == *location) {
         let (dedicated, low) = mix::maximums(cluster, cluster.declared);
@@ -45,22 +45,24 @@ fn rows(state: &State, subscription: &str, location: &str) -> Vec<Value> {
                 Tier::LowPriority => low,
             };
             let held = quota::cores(&part.shape) * u64::from(nodes);
+            let in_use: u64 = state.nodes_of(&part).map(|node| quota::cores(&node.shape)).sum();
             let tier = part.shape.tier.canonical();
             let name = format!("{} Cluster {tier} vCPUs", family_words(&part.shape.family));
             if part.shape.tier == Tier::LowPriority {
-                *families.entry(part.shape.family.clone()).or_default() += held;
+                let (held_of_all, in_use_of_all) = families.entry(part.shape.family.clone()).or_default();
+                *held_of_all += held;
+                *in_use_of_all += in_use;
             }
             if let Some(workspace) = state.workspaces.get(&cluster.workspace) {
                 let id = paths::cluster_id(workspace, cluster);
-                let in_use = state.nodes_of(&part).map(|node| quota::cores(&node.shape)).sum();
                 out.push(row(&id, "workspaces/computes", &name, location, (held, in_use, None)));
             }
         }
     }
     let top = format!("/subscriptions/{subscription}");
-    out.extend(families.iter().map(|(family, held)| {
+    out.extend(families.iter().map(|(family, (held, in_use))| {
         let name = format!("{} Cluster LowPriority vCPUs", family_words(family));
-        row(&top, "vmFamily", &name, location, (*held, 0, None))
+        row(&top, "vmFamily", &name, location, (*held, *in_use, None))
     }));
     out
 }

@@ -14,6 +14,27 @@ use crate::ask::Ask;
 use crate::fields::Fields;
 use crate::reply;
 
+/// What a budget is told by, and what its scope is.
+const KEYS: &[&str] = &["amount_usd", "period", "at_cap", "thresholds", "scope"];
+const SCOPE_KEYS: &[&str] =
+    &["kind", "subscription", "resource_group", "workspace", "compute", "user", "job", "tag", "value"];
+/// What an answer has beside; it may be sent back, and is not read.
+const ANSWERED: &[&str] = &[
+    "name",
+    "on",
+    "period_start",
+    "period_end",
+    "spent_usd",
+    "reserved_usd",
+    "left_usd",
+    "over_usd",
+    "excess_usd",
+    "by",
+    "created",
+    "modified",
+    "earlier",
+];
+
 pub(crate) async fn answer(app: &App, ask: &Ask, rest: &[&str]) -> Result<Response, Refusal> {
     let state = app.state();
     match (ask.method.as_str(), rest) {
@@ -63,6 +84,7 @@ fn no_budget(name: &str) -> Refusal {
 fn read(state: &State, name: &str, body: &Value) -> Result<PutBudget, Refusal> {
     let mut problems = Vec::new();
     let fields = Fields::of(Some(body), "", &mut problems);
+    fields.only(KEYS, ANSWERED, "a budget", &mut problems);
     let amount = fields.value("amount_usd").and_then(|value| {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let amount = micro_usd(&text);
@@ -123,6 +145,7 @@ fn scope(state: &State, fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Opt
     if !scope.is_present() {
         return None;
     }
+    scope.only(SCOPE_KEYS, &[], "the scope of a budget", problems);
     let kind = scope.text("kind", problems).unwrap_or_default();
     let mut text = |key: &str| scope.text(key, problems).unwrap_or_default().to_owned();
     let (subscription, group, workspace) = (text("subscription"), text("resource_group"), text("workspace"));

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use axum::response::Response;
 use neap_core::decide::decide;
 use neap_core::forecast::{self, Asked, Assumed, Basis, Effort, End, Outlook, Range, Wanted, basis};
+use neap_core::plan::{Dirty, plan_into};
 use neap_core::state::Workspace;
+use neap_core::unblock;
 use neap_core::{Code, Command, Draft, Event, JobId, MicroUsd, Millis, Problem, Refusal, State};
 use serde_json::{Value, json};
 
@@ -15,7 +17,7 @@ use crate::app::{App, internal};
 use crate::arm::{computes, jobs};
 use crate::ask::Ask;
 use crate::drafts::Drafts;
-use crate::estimates::{unknown, within};
+use crate::estimates::{days, unknown, within};
 use crate::{limits, reply};
 
 /// `POST jobs/NAME/plan`, with the body that a PUT of the job would have, and drafts of what it names and is not there yet.
@@ -118,6 +120,9 @@ fn of_job(
             unknown(&draft.state, &assumed, cluster, &with)
         ));
     }
+    if start.p50.is_none() && with.end_reason() == End::Still {
+        notes.extend(in_the_way(&draft.state, &mine, now));
+    }
     notes.extend(looked(&with, &without));
     let (delayed, sooner) = moved(state, &with, &without);
     Ok(json!({
@@ -134,6 +139,18 @@ fn of_job(
         "courses": with.courses.len(),
         "notes": notes,
     }))
+}
+
+/// What would be in the way of the first of these, in words.
+fn in_the_way(submitted: &State, mine: &[JobId], now: Millis) -> Vec<String> {
+    let mut draft = Draft::new(submitted.clone());
+    plan_into(&mut draft, &mut Dirty::all(submitted), now);
+    let verdict = mine.first().and_then(|id| unblock::unblock(&draft.state, *id, now));
+    verdict
+        .into_iter()
+        .flat_map(|verdict| verdict.constraints)
+        .map(|constraint| constraint.sentence)
+        .collect()
 }
 
 fn of_cluster(
@@ -250,7 +267,11 @@ fn moved(state: &State, with: &Outlook, without: &Outlook) -> (Value, Value) {
 
 /// How far ahead was looked, where that was not far enough.
 fn looked(with: &Outlook, without: &Outlook) -> Option<String> {
-    let until = with.looked_until().into_iter().chain(without.looked_until()).min()?;
+    let Some(until) = with.looked_until().into_iter().chain(without.looked_until()).min() else {
+        let far = [with, without].iter().any(|outlook| outlook.end_reason() == End::Far);
+        return far
+            .then(|| format!("A forecast looks {} days ahead; what comes later is not known.", days()));
+    };
     Some(format!(
         "There is too much to look at all of it: what comes after {} was not looked at, and {} courses were drawn.",
         until.rfc3339(),

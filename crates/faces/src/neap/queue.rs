@@ -90,7 +90,9 @@ pub(crate) fn get(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> Re
         "cluster": cluster.name, "waiting": cluster.queue.len(), "jobs": jobs, "running": running, "shares": shares,
         "nodes": {"live": cluster.live, "busy": cluster.busy, "idle": cluster.idle.len(), "target": cluster.target,
             "min": cluster.scale.min, "max": cluster.scale.max},
-        "cuts": cluster.cuts.iter().map(neap_core::cluster::Cut::sentence).collect::<Vec<_>>(),
+        "cuts": cluster.cuts.iter().map(neap_core::cluster::Cut::sentence)
+            .chain(neap_core::explain::take_nobody(&state, cluster)).collect::<Vec<_>>(),
+        "running_in_all": cluster.active.len(),
     })))
 }
 
@@ -121,10 +123,12 @@ pub(crate) fn explain_cluster(app: &App, workspace: &Workspace, name: &str) -> R
             if cluster.old.len() == 1 { "is" } else { "are" }
         ));
     }
+    reasons.extend(neap_core::explain::take_nobody(&state, cluster));
     if reasons.is_empty() {
+        let serving = u64::from(cluster.busy) + cluster.idle.len() as u64 + u64::from(cluster.unheard);
         reasons.push(if cluster.queue.is_empty() {
             format!("Nothing waits; {} of its {} nodes have work.", cluster.busy, cluster.live)
-        } else if u64::from(cluster.live) > u64::from(cluster.busy) + cluster.idle.len() as u64 {
+        } else if u64::from(cluster.live) > serving {
             "Nodes are on their way for what waits.".into()
         } else {
             "What waits is about to be placed.".into()

@@ -97,16 +97,7 @@ fn find<'a>(cluster: &'a Cluster, name: &str) -> Result<&'a Window, Refusal> {
 async fn put(app: &App, ask: &Ask, cluster: &Cluster, name: &str, body: &Value) -> Result<(), Refusal> {
     let mut problems = Vec::new();
     let fields = Fields::of(Some(body), "", &mut problems);
-    for key in body.as_object().into_iter().flat_map(Map::keys) {
-        if ![TIMES, BOUNDS, ANSWERED].iter().any(|known| known.contains(&key.as_str())) {
-            let message = format!(
-                "'{key}' is not known; a schedule has {} and {}.",
-                TIMES.join(", "),
-                BOUNDS.join(", ")
-            );
-            problems.push(errors::bad(message, key));
-        }
-    }
+    fields.only(&[TIMES, BOUNDS].concat(), ANSWERED, "a schedule", &mut problems);
     let (min, max) = (fields.integer("min", &mut problems), fields.integer("max", &mut problems));
     let enabled = fields.flag("enabled", &mut problems).unwrap_or(true);
     let stops = match fields.text("running", &mut problems) {

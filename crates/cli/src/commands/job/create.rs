@@ -83,7 +83,8 @@ pub fn run(args: &CreateArgs, global: &Global, terminal: &Terminal) -> Outcome<E
             session.terminal.note(&format!("job {name} is submitted"));
             return super::stream::follow(&name, &session).await;
         }
-        super::print(&session, &resource)?;
+        // Its warnings were told when it was submitted.
+        session.print(&entity::job(&resource), super::COLUMNS)?;
         Ok(ExitCode::SUCCESS)
     })
 }

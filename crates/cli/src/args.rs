@@ -197,11 +197,34 @@ pub enum MlCommand {
     Workspace(workspace::WorkspaceCommand),
 }
 
+/// The name of something: one segment of a path, and neither this folder nor the one above.
+pub fn named(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err("a name is needed".to_owned()),
+        "." | ".." => Err(format!("'{text}' is no name")),
+        name => Ok(name.to_owned()),
+    }
+}
+
 /// A flag that `az` lets stand alone or with true/false.
 pub fn flag_value(text: &str) -> Result<bool, String> {
     match text.to_lowercase().as_str() {
         "true" | "1" | "yes" | "y" | "on" => Ok(true),
         "false" | "0" | "no" | "n" | "off" => Ok(false),
         _ => Err("use true or false".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_be_another_path_is_no_name() {
+        for wrong in ["", ".", ".."] {
+            assert!(named(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(named("...").as_deref(), Ok("..."));
+        assert_eq!(named("a b").as_deref(), Ok("a b"));
     }
 }

@@ -1,6 +1,6 @@
 //! One command's view of the world: the client, the workspace it speaks of, how to print.
 
-use crate::args::Global;
+use crate::args::{Global, named};
 use crate::client::{Client, segment};
 use crate::connection::Connection;
 use crate::failure::{Failure, Outcome};
@@ -43,6 +43,9 @@ impl Session {
         if scope.subscription_id.is_empty() {
             return Err(Failure::usage("no subscription id is known")
                 .hint("give --subscription, set NEAP_SUBSCRIPTION_ID, or use the server's data folder"));
+        }
+        for name in [&scope.subscription_id, &scope.resource_group, &scope.workspace] {
+            named(name).map_err(Failure::usage)?;
         }
         if global.change_reference.as_deref().is_some_and(|text| text.contains(char::is_control)) {
             return Err(Failure::usage("--change-reference is one line, without control characters")

@@ -1,6 +1,6 @@
 //! `neap budget`: how much money may be spent, on what, and how it stands.
 
-use crate::args::{Global, On};
+use crate::args::{Global, On, named};
 use crate::client::segment;
 use crate::commands::block_on;
 use crate::failure::{Failure, Outcome};
@@ -55,16 +55,16 @@ pub struct ScopeArgs {
     #[arg(long, value_enum)]
     on: Option<On>,
     /// A cluster of the workspace
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = named)]
     compute: Option<String>,
     /// Jobs of one user, and what nodes cost because of them
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = named)]
     user: Option<String>,
     /// Jobs that are submitted with this tag
     #[arg(long, value_name = "NAME=VALUE")]
     tag: Option<String>,
     /// One job by name, with all it is made of; it need not be there yet
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = named)]
     job: Option<String>,
 }
 
@@ -77,7 +77,7 @@ pub struct ScopeArgs {
 )]
 pub struct CreateArgs {
     /// Name of the budget
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// US dollars per period
     #[arg(long, value_name = "USD")]
@@ -98,7 +98,7 @@ pub struct CreateArgs {
 #[derive(Debug, Args)]
 pub struct NameArgs {
     /// Name of the budget
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
 }
 

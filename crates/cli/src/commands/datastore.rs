@@ -1,7 +1,7 @@
 //! `neap datastore`: where data lies outside the workspace.
 
 use super::resource::{DeleteArgs, NameArgs, Resource, path};
-use crate::args::Global;
+use crate::args::{Global, named};
 use crate::commands::block_on;
 use crate::entity;
 use crate::failure::Outcome;
@@ -37,7 +37,7 @@ pub struct CreateArgs {
     #[arg(long, short = 'f', value_name = "FILE")]
     file: PathBuf,
     /// Name [default: the file's]
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: Option<String>,
     /// Set any property of the specification, by path
     #[arg(long, num_args = 1.., value_name = "PATH=VALUE")]

@@ -1,6 +1,6 @@
 //! `neap diff`: what is different about a cluster between two times.
 
-use crate::args::Global;
+use crate::args::{Global, named};
 use crate::client::segment;
 use crate::commands::block_on;
 use crate::failure::Outcome;
@@ -18,6 +18,7 @@ use std::process::ExitCode;
 )]
 pub struct DiffArgs {
     /// Name of the cluster
+    #[arg(value_parser = named)]
     cluster: String,
     /// The earlier time: a time, a date, or how long ago (-2h, 7d)
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]

@@ -1,6 +1,6 @@
 //! `neap explain`: every reason at once, and the least that would change it.
 
-use crate::args::Global;
+use crate::args::{Global, named};
 use crate::client::segment;
 use crate::commands::block_on;
 use crate::failure::Outcome;
@@ -29,6 +29,7 @@ pub enum ExplainCommand {
 #[derive(Debug, Args)]
 pub struct NameArgs {
     /// Its name
+    #[arg(value_parser = named)]
     name: String,
     #[command(flatten)]
     at: AtArgs,

@@ -1,6 +1,6 @@
 //! `neap lock`: what may not be deleted, or not be changed at all.
 
-use crate::args::{Global, On};
+use crate::args::{Global, On, named};
 use crate::client::segment;
 use crate::commands::block_on;
 use crate::failure::{Exit, Failure, Outcome};
@@ -34,7 +34,7 @@ pub enum LockCommand {
 #[group(multiple = false)]
 pub struct PlaceArgs {
     /// A cluster of the workspace
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = named)]
     compute: Option<String>,
     /// The workspace (-w), or its resource group (-g)
     #[arg(long, value_enum)]
@@ -48,7 +48,7 @@ pub struct PlaceArgs {
 )]
 pub struct CreateArgs {
     /// Name of the lock
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// CanNotDelete or ReadOnly
     #[arg(long, short = 't', value_name = "TYPE")]
@@ -63,7 +63,7 @@ pub struct CreateArgs {
 #[derive(Debug, Args)]
 pub struct DeleteArgs {
     /// Name of the lock
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     #[command(flatten)]
     place: PlaceArgs,

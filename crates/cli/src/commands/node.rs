@@ -1,6 +1,6 @@
 //! `neap node`: keep new work off a node, let it on again, have it go.
 
-use crate::args::Global;
+use crate::args::{Global, named};
 use crate::client::segment;
 use crate::commands::block_on;
 use crate::failure::Outcome;
@@ -32,9 +32,10 @@ pub enum NodeCommand {
 #[derive(Debug, Args)]
 pub struct NodeArgs {
     /// The node, as `neap compute list-nodes` names it
+    #[arg(value_parser = named)]
     node: String,
     /// Its cluster
-    #[arg(long, short = 'c', value_name = "CLUSTER")]
+    #[arg(long, short = 'c', value_name = "CLUSTER", value_parser = named)]
     cluster: String,
     /// Why
     #[arg(long, default_value = "")]

@@ -1,7 +1,7 @@
 //! `neap plan`: when a job would start, what it would cost and whom it would delay; what a change of a cluster would mean.
 //! Nothing is uploaded, registered or changed.
 
-use crate::args::Global;
+use crate::args::{Global, named};
 use crate::client::segment;
 use crate::commands::job::{builder, check};
 use crate::commands::{block_on, compute};
@@ -36,7 +36,7 @@ pub struct PlanArgs {
     #[arg(long, short = 'f', value_name = "FILE", required = true)]
     file: Option<PathBuf>,
     /// Name of the job [default: the file's, else made up]
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: Option<String>,
     /// Set any property of the specification, by path
     #[arg(long, num_args = 1.., value_name = "PATH=VALUE")]
@@ -67,10 +67,10 @@ pub enum PlanCompute {
 #[derive(Debug, Args)]
 pub struct PlanUpdate {
     /// Name of the cluster
-    #[arg(value_name = "CLUSTER", required_unless_present = "name")]
+    #[arg(value_name = "CLUSTER", required_unless_present = "name", value_parser = named)]
     cluster: Option<String>,
     // As `neap compute update` has it.
-    #[arg(long, short = 'n', hide = true, conflicts_with = "cluster")]
+    #[arg(long, short = 'n', hide = true, conflicts_with = "cluster", value_parser = named)]
     name: Option<String>,
     #[command(flatten)]
     scale: compute::ScaleArgs,

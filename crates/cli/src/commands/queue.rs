@@ -1,6 +1,6 @@
 //! `neap queue`: who waits on a cluster, and what each has used.
 
-use crate::args::Global;
+use crate::args::{Global, named};
 use crate::client::segment;
 use crate::commands::block_on;
 use crate::failure::Outcome;
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 )]
 pub struct QueueArgs {
     /// Name of the cluster
-    #[arg(value_name = "CLUSTER")]
+    #[arg(value_name = "CLUSTER", value_parser = named)]
     cluster: String,
     /// What each owner has running and has used, instead of the jobs
     #[arg(long)]

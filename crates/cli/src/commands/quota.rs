@@ -1,6 +1,6 @@
 //! `neap quota`: how many cores may be held, what is held, and asking for more.
 
-use crate::args::Global;
+use crate::args::{Global, named};
 use crate::client::segment;
 use crate::commands::block_on;
 use crate::failure::{Failure, Outcome};
@@ -45,13 +45,13 @@ pub enum QuotaCommand {
                         neap quota user --team vision --jobs 20\n  neap quota user --team vision --remove")]
 pub struct UserArgs {
     /// One user; without --user and --team, each user by himself
-    #[arg(long, conflicts_with = "team")]
+    #[arg(long, conflicts_with = "team", value_parser = named)]
     user: Option<String>,
     /// All of a team together
-    #[arg(long)]
+    #[arg(long, value_parser = named)]
     team: Option<String>,
     /// On one cluster [default: in the workspace]
-    #[arg(long, value_name = "CLUSTER")]
+    #[arg(long, value_name = "CLUSTER", value_parser = named)]
     compute: Option<String>,
     /// Jobs at a time
     #[arg(long)]

@@ -1,5 +1,6 @@
 //! What the groups of unversioned resources share: put, show, list, change, delete.
 
+use crate::args::named;
 use crate::client::segment;
 use crate::failure::{Failure, Outcome};
 use crate::output::Column;
@@ -21,14 +22,14 @@ pub struct Resource {
 #[derive(Debug, Args)]
 pub struct NameArgs {
     /// Name
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     pub name: String,
 }
 
 #[derive(Debug, Args)]
 pub struct DeleteArgs {
     /// Name
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     pub name: String,
     /// Do not ask
     #[arg(long, short = 'y')]

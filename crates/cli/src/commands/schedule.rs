@@ -1,7 +1,7 @@
 //! `neap schedule`: jobs that are created by the clock.
 
 use super::resource::{ChangeArgs, DeleteArgs, NameArgs, Resource, path};
-use crate::args::Global;
+use crate::args::{Global, named};
 use crate::commands::block_on;
 use crate::entity;
 use crate::failure::{Failure, Outcome};
@@ -58,7 +58,7 @@ pub struct CreateArgs {
     #[arg(long, short = 'f', value_name = "FILE")]
     file: PathBuf,
     /// Name [default: the file's]
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: Option<String>,
     /// Set any property of the specification, by path
     #[arg(long, num_args = 1.., value_name = "PATH=VALUE")]
@@ -85,7 +85,7 @@ pub struct ListArgs {
 #[derive(Debug, Args)]
 pub struct UpdateArgs {
     /// Name
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     #[command(flatten)]
     change: ChangeArgs,

@@ -1,6 +1,6 @@
 //! `neap waste`: which setting would have saved money, by replay of the log.
 
-use crate::args::Global;
+use crate::args::{Global, named};
 use crate::client::segment;
 use crate::commands::block_on;
 use crate::failure::Outcome;
@@ -21,6 +21,7 @@ use std::process::ExitCode;
 )]
 pub struct WasteArgs {
     /// The cluster; without, all of the workspace
+    #[arg(value_parser = named)]
     cluster: Option<String>,
     /// From when on: a date, a time, or how long ago (7d, 12h) [default: from the beginning]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]

@@ -1,5 +1,6 @@
 //! `neap workspace`: the places that clusters and jobs live in.
 
+use crate::args::named;
 use crate::client::segment;
 use crate::entity;
 use crate::failure::Outcome;
@@ -28,7 +29,7 @@ pub enum WorkspaceCommand {
 )]
 pub struct CreateArgs {
     /// Name of the workspace
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// Region [default: the default workspace's]
     #[arg(long, short = 'l')]
@@ -51,7 +52,7 @@ pub struct CreateArgs {
 #[command(after_help = "Examples:\n  neap workspace show\n  neap workspace show -n research -o yaml")]
 pub struct ShowArgs {
     /// Name of the workspace [default: the one in use]
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: Option<String>,
 }
 
@@ -61,7 +62,7 @@ pub struct ShowArgs {
 )]
 pub struct DeleteArgs {
     /// Name of the workspace
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// Do not ask
     #[arg(long, short = 'y')]

@@ -1,5 +1,6 @@
 //! `model download`: the files of a model into a folder.
 
+use crate::args::named;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
 use crate::transfer::Datastore;
@@ -11,10 +12,10 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub struct DownloadArgs {
     /// Name of the model
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// Version
-    #[arg(long, short = 'v')]
+    #[arg(long, short = 'v', value_parser = named)]
     version: String,
     /// Folder to download to; the model lands in a folder with its name
     #[arg(long, short = 'p', value_name = "DIR", default_value = ".")]

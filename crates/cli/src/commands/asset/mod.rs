@@ -9,7 +9,7 @@ mod download;
 pub mod environment;
 pub mod model;
 
-use crate::args::Global;
+use crate::args::{Global, named};
 use crate::client::segment;
 use crate::commands::block_on;
 use crate::entity;
@@ -61,10 +61,10 @@ fn with_examples(command: clap::Command, word: &str) -> clap::Command {
 #[derive(Debug, Args)]
 pub struct ShowArgs {
     /// Name of the asset
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// Version [default: the newest]
-    #[arg(long, short = 'v', conflicts_with = "label")]
+    #[arg(long, short = 'v', conflicts_with = "label", value_parser = named)]
     version: Option<String>,
     /// Label of the version; the only one is latest
     #[arg(long, short = 'l', value_parser = ["latest"])]
@@ -74,7 +74,7 @@ pub struct ShowArgs {
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// List the versions of this name [default: the names]
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: Option<String>,
     /// Most results to return
     #[arg(long, short = 'r', value_name = "N", default_value_t = ROWS_DEFAULT)]
@@ -90,10 +90,10 @@ pub struct ListArgs {
 #[derive(Debug, Args)]
 pub struct ArchiveArgs {
     /// Name of the asset
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// Only this version [default: all of the name]
-    #[arg(long, short = 'v', conflicts_with = "label")]
+    #[arg(long, short = 'v', conflicts_with = "label", value_parser = named)]
     version: Option<String>,
     /// Only the version with this label
     #[arg(long, short = 'l', value_parser = ["latest"])]
@@ -121,10 +121,10 @@ pub struct RegisterArgs {
     #[arg(long, short = 'f', value_name = "FILE")]
     file: Option<PathBuf>,
     /// Name [default: the file's]
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: Option<String>,
     /// Version [default: the file's, else the next one]
-    #[arg(long, short = 'v')]
+    #[arg(long, short = 'v', value_parser = named)]
     version: Option<String>,
     /// Description
     #[arg(long, short = 'd')]

@@ -1,7 +1,7 @@
 //! `neap batch-deployment`: a model or pipeline behind an endpoint.
 
 use super::{DEPLOYMENT, ENDPOINT, deployment_path, endpoint_path, list_jobs};
-use crate::args::Global;
+use crate::args::{Global, named};
 use crate::commands::block_on;
 use crate::commands::resource::{ChangeArgs, DeleteArgs};
 use crate::entity;
@@ -47,10 +47,10 @@ pub struct CreateArgs {
     #[arg(long, short = 'f', value_name = "FILE")]
     file: PathBuf,
     /// Name [default: the file's]
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: Option<String>,
     /// Endpoint [default: the file's]
-    #[arg(long, short = 'e')]
+    #[arg(long, short = 'e', value_parser = named)]
     endpoint_name: Option<String>,
     /// Make it the endpoint's default
     #[arg(long)]
@@ -68,24 +68,24 @@ pub struct CreateArgs {
 #[derive(Debug, Args)]
 pub struct WhichArgs {
     /// Name of the deployment
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// Name of the endpoint
-    #[arg(long, short = 'e')]
+    #[arg(long, short = 'e', value_parser = named)]
     endpoint_name: String,
 }
 
 #[derive(Debug, Args)]
 pub struct EndpointArgs {
     /// Name of the endpoint
-    #[arg(long, short = 'e')]
+    #[arg(long, short = 'e', value_parser = named)]
     endpoint_name: String,
 }
 
 #[derive(Debug, Args)]
 pub struct RemoveArgs {
     /// Name of the endpoint
-    #[arg(long, short = 'e')]
+    #[arg(long, short = 'e', value_parser = named)]
     endpoint_name: String,
     #[command(flatten)]
     delete: DeleteArgs,

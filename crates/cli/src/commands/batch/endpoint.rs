@@ -1,7 +1,7 @@
 //! `neap batch-endpoint`: names that batches of data are sent to.
 
 use super::{ENDPOINT, endpoint_path, invoke, list_jobs};
-use crate::args::Global;
+use crate::args::{Global, named};
 use crate::commands::block_on;
 use crate::commands::resource::{ChangeArgs, DeleteArgs, NameArgs};
 use crate::entity;
@@ -48,7 +48,7 @@ pub struct CreateArgs {
     #[arg(long, short = 'f', value_name = "FILE")]
     file: Option<PathBuf>,
     /// Name [default: the file's]
-    #[arg(long, short = 'n', required_unless_present = "file")]
+    #[arg(long, short = 'n', required_unless_present = "file", value_parser = named)]
     name: Option<String>,
     /// Set any property of the specification, by path
     #[arg(long, num_args = 1.., value_name = "PATH=VALUE")]
@@ -69,7 +69,7 @@ pub struct ListArgs {
 #[derive(Debug, Args)]
 pub struct UpdateArgs {
     /// Name
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// Deployment that answers calls which name none
     #[arg(long, value_name = "deployment_name=NAME")]

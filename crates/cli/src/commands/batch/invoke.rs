@@ -1,6 +1,7 @@
 //! `batch-endpoint invoke`: data in, a job out.
 
 use super::endpoint_path;
+use crate::args::named;
 use crate::client::segment;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
@@ -18,10 +19,10 @@ use std::process::ExitCode;
                         --input azureml://datastores/workspaceblobstore/paths/images/ --set mini_batch_size=5")]
 pub struct InvokeArgs {
     /// Name of the endpoint
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// Deployment [default: the endpoint's default]
-    #[arg(long, short = 'd')]
+    #[arg(long, short = 'd', value_parser = named)]
     deployment_name: Option<String>,
     /// The data: a local path, which is uploaded, a data asset, or a URI
     #[arg(long, value_name = "PATH")]
@@ -30,7 +31,7 @@ pub struct InvokeArgs {
     #[arg(long, value_name = "TYPE", default_value = "uri_folder", value_parser = ["uri_folder", "uri_file", "mltable"])]
     input_type: String,
     /// Name of the job
-    #[arg(long)]
+    #[arg(long, value_parser = named)]
     job_name: Option<String>,
     /// Experiment of the job
     #[arg(long)]

@@ -1,6 +1,6 @@
 //! The flags of `compute create` and `compute update`, and the definition that they make of a file or of a cluster.
 
-use crate::args::flag_value;
+use crate::args::{flag_value, named};
 use crate::failure::{Failure, Outcome};
 use crate::terminal::Terminal;
 use clap::Args;
@@ -18,7 +18,7 @@ pub struct CreateArgs {
     #[arg(long, short = 'f', value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// Name of the cluster (required without a file)
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: Option<String>,
     /// Kind of compute: amlcompute (required without a file)
     #[arg(long = "type", short = 't', value_name = "TYPE")]
@@ -158,7 +158,7 @@ pub struct ScaleArgs {
                   neap compute update -n cpu --size Standard_DS4_v2 --dry-run")]
 pub struct UpdateArgs {
     /// Name of the cluster
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     pub name: String,
     #[command(flatten)]
     pub scale: ScaleArgs,

@@ -1,6 +1,7 @@
 //! `compute delete`: says what would be lost, asks, deletes, waits.
 
 use super::describe::dependents;
+use crate::args::named;
 use crate::client::segment;
 use crate::failure::Outcome;
 use crate::session::Session;
@@ -13,7 +14,7 @@ use reqwest::Method;
 )]
 pub struct DeleteArgs {
     /// Name of the cluster
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// Do not ask
     #[arg(long, short = 'y')]

@@ -1,6 +1,6 @@
 //! `compute evict`: a node is taken back, as an eviction would, and what comes of its jobs is looked at until they run again.
 
-use crate::args::Global;
+use crate::args::{Global, named};
 use crate::client::segment;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Column, emit};
@@ -23,10 +23,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 )]
 pub struct EvictArgs {
     /// Name of the cluster
-    #[arg(value_name = "CLUSTER")]
+    #[arg(value_name = "CLUSTER", value_parser = named)]
     cluster: String,
     /// The node that is taken back; by default the one whose jobs have run longest
-    #[arg(long)]
+    #[arg(long, value_parser = named)]
     node: Option<String>,
     /// Seconds that the processes of its jobs have to save what they have
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]

@@ -1,6 +1,6 @@
 //! `compute health`: one verdict on a cluster, with the signals behind it.
 
-use crate::args::Global;
+use crate::args::{Global, named};
 use crate::client::segment;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Column, emit};
@@ -14,10 +14,10 @@ use serde_json::Value;
                         neap compute health cpu-cluster -o json --query verdict")]
 pub struct HealthArgs {
     /// Name of the cluster
-    #[arg(value_name = "CLUSTER", required_unless_present = "name")]
+    #[arg(value_name = "CLUSTER", required_unless_present = "name", value_parser = named)]
     cluster: Option<String>,
     /// Name of the cluster
-    #[arg(long, short = 'n', conflicts_with = "cluster")]
+    #[arg(long, short = 'n', conflicts_with = "cluster", value_parser = named)]
     name: Option<String>,
 }
 

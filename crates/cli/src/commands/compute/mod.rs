@@ -13,7 +13,7 @@ mod show;
 pub use change::changed;
 pub use definition::ScaleArgs;
 
-use crate::args::Global;
+use crate::args::{Global, named};
 use crate::commands::block_on;
 use crate::failure::{Failure, Outcome};
 use crate::output::Column;
@@ -93,7 +93,7 @@ pub enum ComputeCommand {
                         neap compute show -n cpu-cluster --query \"{nodes: current_nodes, wanted: target_nodes}\"")]
 pub struct NameArgs {
     /// Name of the cluster
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     pub name: String,
 }
 

@@ -2,6 +2,7 @@
 
 use super::change;
 use super::describe::describe;
+use crate::args::named;
 use crate::client::segment;
 use crate::failure::{Failure, Outcome};
 use crate::output::Column;
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 #[command(after_help = "Examples:\n  neap compute history -n cpu-cluster -o table")]
 pub struct HistoryArgs {
     /// Name of the cluster
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
 }
 
@@ -22,7 +23,7 @@ pub struct HistoryArgs {
                         neap compute rollback -n cpu-cluster --to 3 --yes --change-reference OPS-17")]
 pub struct RollbackArgs {
     /// Name of the cluster
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// The revision whose definition is wanted again; where its size, tier, network or SSH is another, nodes are replaced one by one
     #[arg(long, value_name = "REVISION")]

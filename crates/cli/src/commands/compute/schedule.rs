@@ -1,5 +1,6 @@
 //! `compute schedule`: windows on a cluster's minimum and maximum, by cron expressions in a time zone.
 
+use crate::args::named;
 use crate::client::segment;
 use crate::failure::{Failure, Outcome};
 use crate::output::Column;
@@ -50,12 +51,13 @@ enum Running {
     neap compute schedule create cpu-cluster -f nights.yml")]
 pub struct CreateArgs {
     /// Name of the cluster
+    #[arg(value_parser = named)]
     cluster: String,
     /// YAML file with the schedule; flags win over it
     #[arg(long, short = 'f', value_name = "FILE")]
     file: Option<PathBuf>,
     /// Name of the schedule
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: Option<String>,
     /// When the window opens: a cron expression of five fields
     #[arg(long, value_name = "CRON")]
@@ -92,15 +94,17 @@ pub struct CreateArgs {
 #[derive(Debug, Args)]
 pub struct ClusterArgs {
     /// Name of the cluster
+    #[arg(value_parser = named)]
     cluster: String,
 }
 
 #[derive(Debug, Args)]
 pub struct NameArgs {
     /// Name of the cluster
+    #[arg(value_parser = named)]
     cluster: String,
     /// Name of the schedule
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
 }
 

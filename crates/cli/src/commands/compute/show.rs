@@ -1,6 +1,7 @@
 //! The reading commands of `neap compute`.
 
 use super::CLUSTER_COLUMNS;
+use crate::args::named;
 use crate::client::segment;
 use crate::entity;
 use crate::failure::Outcome;
@@ -33,7 +34,7 @@ pub struct ListArgs {
 )]
 pub struct ShowArgs {
     /// Name of the cluster
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     #[command(flatten)]
     at: AtArgs,
@@ -45,7 +46,7 @@ pub struct ShowArgs {
 )]
 pub struct NodesArgs {
     /// Name of the cluster
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// Also nodes that are gone
     #[arg(long)]
@@ -79,10 +80,10 @@ pub struct UsageArgs {
 #[command(after_help = "Examples:\n  neap compute node-log -n cpu-cluster --node n-3")]
 pub struct NodeLogArgs {
     /// Name of the cluster
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// Id of the node, as list-nodes shows it
-    #[arg(long, value_name = "NODE", visible_alias = "node-id")]
+    #[arg(long, value_name = "NODE", visible_alias = "node-id", value_parser = named)]
     node: String,
 }
 

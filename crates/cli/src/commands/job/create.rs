@@ -1,6 +1,6 @@
 //! `job create`: checks the file, does what must be done before, sends the job.
 
-use crate::args::Global;
+use crate::args::{Global, named};
 use crate::client::segment;
 use crate::commands::block_on;
 use crate::entity;
@@ -31,10 +31,10 @@ pub struct CreateArgs {
     #[arg(long, short = 'f', value_name = "FILE", required_unless_present = "from")]
     file: Option<PathBuf>,
     /// Submit this job's definition again, under a new name
-    #[arg(long, value_name = "JOB", conflicts_with = "file")]
+    #[arg(long, value_name = "JOB", conflicts_with = "file", value_parser = named)]
     from: Option<String>,
     /// Name of the job [default: the file's, else made up]
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: Option<String>,
     /// Set any property of the specification, by path
     #[arg(long, num_args = 1.., value_name = "PATH=VALUE")]

@@ -1,5 +1,6 @@
 //! `job download`: logs and artifacts, and named outputs, into a folder.
 
+use crate::args::named;
 use crate::entity::is_final;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::session::Session;
@@ -17,13 +18,13 @@ use std::path::{Path, PathBuf};
 )]
 pub struct DownloadArgs {
     /// Name of the job
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// Logs, artifacts and every named output
     #[arg(long)]
     all: bool,
     /// Only this named output
-    #[arg(long, value_name = "NAME", conflicts_with = "all")]
+    #[arg(long, value_name = "NAME", conflicts_with = "all", value_parser = named)]
     output_name: Option<String>,
     /// Folder to download to
     #[arg(long, short = 'p', value_name = "DIR", default_value = ".")]

@@ -1,6 +1,7 @@
 //! `job update`, `archive` and `restore`: what may change about a job that is submitted.
 
 use super::{get, print};
+use crate::args::named;
 use crate::client::segment;
 use crate::entity;
 use crate::failure::{Failure, Outcome};
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 )]
 pub struct UpdateArgs {
     /// Name of the job
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// Set display_name, description, tags.KEY or properties.KEY
     #[arg(long, num_args = 1.., value_name = "PATH=VALUE")]

@@ -3,6 +3,7 @@
 use clap::Args;
 use serde_json::{Map, Value, json};
 
+use crate::args::named;
 use crate::client::segment;
 use crate::entity;
 use crate::failure::{Exit, Failure, Outcome};
@@ -14,7 +15,7 @@ use crate::session::Session;
                         neap job metrics -n brisk_tide_4k2m9x7qpz --metric loss --query \"[-1].value\"")]
 pub struct MetricsArgs {
     /// Name of the job
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// Every point of this metric, instead of the last value of each
     #[arg(long, short = 'm', value_name = "METRIC")]

@@ -13,7 +13,7 @@ mod validate;
 
 pub use create::{builder, check};
 
-use crate::args::Global;
+use crate::args::{Global, named};
 use crate::client::segment;
 use crate::commands::block_on;
 use crate::entity;
@@ -86,7 +86,7 @@ pub enum JobCommand {
 )]
 pub struct NameArgs {
     /// Name of the job
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     pub name: String,
 }
 
@@ -96,7 +96,7 @@ pub struct NameArgs {
                         neap job show -n brisk_tide_4k2m9x7qpz --provenance")]
 pub struct ShowArgs {
     /// Name of the job
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// What it was made of and ran on: code, environment, inputs, nodes, versions, times
     #[arg(long, conflicts_with = "at")]
@@ -125,7 +125,7 @@ pub struct ListArgs {
     #[arg(long, conflicts_with = "archived_only")]
     include_archived: bool,
     /// The children of this job: the steps of a pipeline, the trials of a sweep
-    #[arg(long, short = 'p', value_name = "NAME")]
+    #[arg(long, short = 'p', value_name = "NAME", value_parser = named)]
     #[arg(conflicts_with = "at")]
     parent_job_name: Option<String>,
     #[command(flatten)]

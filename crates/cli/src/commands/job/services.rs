@@ -1,5 +1,6 @@
 //! `job show-services` and `job open-service`: what runs beside a job, and how one gets there.
 
+use crate::args::named;
 use crate::client::segment;
 use crate::failure::{Failure, Outcome};
 use crate::output::Column;
@@ -14,7 +15,7 @@ use serde_json::{Map, Value};
 )]
 pub struct ServicesArgs {
     /// Name of the job
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// Index of the node
     #[arg(long, short = 'i', value_name = "N", default_value_t = 0)]
@@ -25,10 +26,10 @@ pub struct ServicesArgs {
 #[command(after_help = "Examples:\n  neap job open-service -n run-7 --service my_jupyterlab -o tsv")]
 pub struct OpenArgs {
     /// Name of the job
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// Name of the service
-    #[arg(long, short = 's')]
+    #[arg(long, short = 's', value_parser = named)]
     service: String,
     /// Index of the node
     #[arg(long, short = 'i', value_name = "N", default_value_t = 0)]

@@ -4,7 +4,7 @@
 //! that the server tells of, so that nobody in between can be taken for the job.
 
 use super::services::instances;
-use crate::args::Global;
+use crate::args::{Global, named};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::session::Session;
 use crate::settings::data_folder;
@@ -29,7 +29,7 @@ const HOST_ALIAS: &str = "neap-job";
 )]
 pub struct ConnectArgs {
     /// Name of the job
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// Index of the node
     #[arg(long, short = 'i', value_name = "N", default_value_t = 0)]
@@ -38,7 +38,7 @@ pub struct ConnectArgs {
     #[arg(long, short = 'f', value_name = "FILE")]
     private_key_file_path: Option<PathBuf>,
     /// Name of the service, where the job has more than one of type ssh
-    #[arg(long, short = 's')]
+    #[arg(long, short = 's', value_parser = named)]
     service: Option<String>,
     /// More words for `ssh`: options, or a command to run
     #[arg(last = true, value_name = "WORDS")]
@@ -50,13 +50,13 @@ pub struct ConnectArgs {
     scp -o ProxyCommand='neap job tunnel -n run-7 -s my_ssh' -i ~/.ssh/id_ed25519 neap@run-7:outputs/model.pt .")]
 pub struct TunnelArgs {
     /// Name of the job
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// Index of the node
     #[arg(long, short = 'i', value_name = "N", default_value_t = 0)]
     node_index: u32,
     /// Name of the service
-    #[arg(long, short = 's')]
+    #[arg(long, short = 's', value_parser = named)]
     service: String,
 }
 

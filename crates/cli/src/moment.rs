@@ -17,10 +17,14 @@ pub struct AtArgs {
 impl AtArgs {
     /// The path with the time that is asked about, if one is.
     pub fn on(&self, path: &str) -> Outcome<String> {
-        let Some(text) = &self.at else { return Ok(path.to_owned()) };
-        let time = read("at", text)?;
+        let [Some(time)] = read([self.flag()])? else { return Ok(path.to_owned()) };
         let joint = if path.contains('?') { '&' } else { '?' };
         Ok(format!("{path}{joint}neap-at={}", segment(&time.to_string())))
+    }
+
+    /// The flag with what was given, to be read together with others.
+    pub fn flag(&self) -> (&'static str, Option<&str>) {
+        ("at", self.at.as_deref())
     }
 
     pub fn is_given(&self) -> bool {
@@ -28,12 +32,27 @@ impl AtArgs {
     }
 }
 
-/// The time that a flag names.
-pub fn read(flag: &str, text: &str) -> Outcome<Timestamp> {
-    moment(text, Timestamp::now()).ok_or_else(|| {
-        Failure::usage(format!("--{flag} {text}: not a time"))
-            .hint("write 2026-11-01, 2026-11-01T08:00:00Z, -7d or 12h")
-    })
+/// The times that these flags name; all that are none are told at once.
+pub fn read<const N: usize>(flags: [(&str, Option<&str>); N]) -> Outcome<[Option<Timestamp>; N]> {
+    let now = Timestamp::now();
+    let mut wrong = Vec::new();
+    let times = flags.map(|(flag, text)| {
+        let text = text?;
+        let time = moment(text, now);
+        if time.is_none() {
+            wrong.push(format!("--{flag} {text}: not a time"));
+        }
+        time
+    });
+    let failure = match wrong.as_slice() {
+        [] => return Ok(times),
+        [only] => Failure::usage(only),
+        several => Failure {
+            details: several.to_vec(),
+            ..Failure::usage(format!("{} flags do not give a time", several.len()))
+        },
+    };
+    Err(failure.hint("write 2026-11-01, 2026-11-01T08:00:00Z, -7d or 12h"))
 }
 
 /// A time, a date (its beginning, in UTC), or how long ago, with or without a minus.
@@ -75,6 +94,16 @@ mod tests {
         for wrong in ["", "-", "d", "yesterday", "5y", "€", "--2h"] {
             assert_eq!(at(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn all_that_are_no_times_are_told_at_once() {
+        let one = read([("from", Some("x")), ("to", None)]).unwrap_err();
+        assert_eq!((one.message.as_str(), one.details.len()), ("--from x: not a time", 0));
+        let two = read([("from", Some("x")), ("to", Some("y")), ("at", Some("1h"))]).unwrap_err();
+        assert_eq!(two.message, "2 flags do not give a time");
+        assert_eq!(two.details, ["--from x: not a time", "--to y: not a time"]);
+        assert_eq!((one.hints.len(), two.hints.len()), (1, 1));
     }
 
     #[test]

@@ -47,10 +47,11 @@ const COLUMNS: &[Column] = &[
 
 pub fn run(args: &CostArgs, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
     let mut path = format!("cost?by={}", crate::client::segment(&args.by));
-    for (key, text) in [("from", &args.from), ("to", &args.to)] {
-        if let Some(text) = text {
-            let at = moment::read(key, text)?;
-            path.push_str(&format!("&{key}={at}"));
+    let flags = [("from", args.from.as_deref()), ("to", args.to.as_deref()), args.at.flag()];
+    let [from, to, _] = moment::read(flags)?;
+    for (key, time) in [("from", from), ("to", to)] {
+        if let Some(time) = time {
+            path.push_str(&format!("&{key}={time}"));
         }
     }
     let session = Session::open(global, terminal)?;

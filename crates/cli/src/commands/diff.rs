@@ -31,14 +31,14 @@ pub struct DiffArgs {
 const COLUMNS: &[Column] = &[("What", "what"), ("From", "from"), ("To", "to")];
 
 pub fn run(args: &DiffArgs, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
-    let mut path = format!(
-        "computes/{}/diff?from={}",
-        segment(&args.cluster),
-        segment(&moment::read("from", &args.from)?.to_string())
-    );
-    if let Some(to) = &args.to {
-        path.push_str(&format!("&to={}", segment(&moment::read("to", to)?.to_string())));
+    let times = moment::read([("from", Some(&args.from)), ("to", args.to.as_deref())])?;
+    let mut asked = Vec::new();
+    for (key, time) in ["from", "to"].into_iter().zip(times) {
+        if let Some(time) = time {
+            asked.push(format!("{key}={}", segment(&time.to_string())));
+        }
     }
+    let path = format!("computes/{}/diff?{}", segment(&args.cluster), asked.join("&"));
     let session = Session::open(global, terminal)?;
     block_on(async {
         let mut answer = session.client.get(&session.own_path(&path)).await?;

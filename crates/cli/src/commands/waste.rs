@@ -47,9 +47,10 @@ pub fn run(args: &WasteArgs, global: &Global, terminal: &Terminal) -> Outcome<Ex
     if let Some(cluster) = &args.cluster {
         asked.push(format!("cluster={}", segment(cluster)));
     }
-    for (key, text) in [("from", &args.from), ("to", &args.to)] {
-        if let Some(text) = text {
-            asked.push(format!("{key}={}", moment::read(key, text)?));
+    let [from, to] = moment::read([("from", args.from.as_deref()), ("to", args.to.as_deref())])?;
+    for (key, time) in [("from", from), ("to", to)] {
+        if let Some(time) = time {
+            asked.push(format!("{key}={time}"));
         }
     }
     let session = Session::open(global, terminal)?;

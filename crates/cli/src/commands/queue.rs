@@ -59,18 +59,40 @@ pub fn run(args: &QueueArgs, global: &Global, terminal: &Terminal) -> Outcome<Ex
             session.print(&answer["shares"], SHARES)?;
         } else {
             session.print(&answer["jobs"], JOBS)?;
-            let count = |key: &str| answer[key].as_array().map_or(0, Vec::len);
-            session.terminal.note(&format!(
-                "{} wait, {} run; {} of {} nodes have work.",
-                answer["waiting"],
-                count("running"),
-                answer["nodes"]["busy"],
-                answer["nodes"]["live"]
-            ));
+            session.terminal.note(&counts(&answer));
             for cut in answer["cuts"].as_array().into_iter().flatten().filter_map(Value::as_str) {
                 session.terminal.note(cut);
             }
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// How many there are, however few of them are listed.
+fn counts(answer: &Value) -> String {
+    let shares = answer["shares"].as_array().into_iter().flatten();
+    let running: u64 = shares.filter_map(|share| share["running_jobs"].as_u64()).sum();
+    let waiting = answer["waiting"].as_u64().unwrap_or(0);
+    let listed = answer["jobs"].as_array().map_or(0, Vec::len);
+    let cut = if listed as u64 != waiting { format!(" Listed: the first {listed}.") } else { String::new() };
+    format!(
+        "{waiting} wait, {running} run; {} of {} nodes have work.{cut}",
+        answer["nodes"]["busy"], answer["nodes"]["live"]
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn all_are_counted_also_where_few_are_listed() {
+        let mut answer = json!({"waiting": 3, "jobs": [{"job": "a"}], "running": [{"job": "b"}],
+            "shares": [{"owner": "x", "running_jobs": 2}, {"owner": "y", "running_jobs": 5}],
+            "nodes": {"busy": 7, "live": 8}});
+        assert_eq!(counts(&answer), "3 wait, 7 run; 7 of 8 nodes have work. Listed: the first 1.");
+        answer["waiting"] = 1.into();
+        assert_eq!(counts(&answer), "1 wait, 7 run; 7 of 8 nodes have work.");
+    }
 }

@@ -51,7 +51,8 @@ def test_the_queue_is_listed_in_its_order_with_what_each_has_used(server, cluste
     rows = server.json("queue", cluster)
     assert [row["job"] for row in rows] == [high, low]
     assert [row["position"] for row in rows] == [1, 2]
-    assert server.json("queue", cluster, "--query", "running[].job") == [first]
+    assert server.json("queue", cluster, "--query", "[0].job") == high
+    assert server.json("queue", cluster, "--running", "--query", "[].job") == [first]
     shares = server.json("queue", cluster, "--shares")
     assert shares[0]["running_jobs"] == 1 and shares[0]["running_cores"] > 0
 

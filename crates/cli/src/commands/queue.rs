@@ -15,7 +15,7 @@ use std::process::ExitCode;
 #[command(
     after_help = "The order is priority, then whose share is smallest (what is long past counts less), then age.\n\n\
                         Examples:\n  neap queue cpu-cluster\n  neap queue cpu-cluster --shares -o table\n  \
-                        neap queue cpu-cluster --query 'running[].job'"
+                        neap queue cpu-cluster --running --query '[].job'"
 )]
 pub struct QueueArgs {
     /// Name of the cluster
@@ -24,6 +24,9 @@ pub struct QueueArgs {
     /// What each owner has running and has used, instead of the jobs
     #[arg(long)]
     shares: bool,
+    /// What runs, instead of who waits
+    #[arg(long, conflicts_with = "shares")]
+    running: bool,
     /// How many jobs are listed
     #[arg(long, default_value_t = 100)]
     top: usize,
@@ -41,6 +44,14 @@ const JOBS: &[Column] = &[
     ("P95", "estimated_start_p95"),
     ("HeldBy", "held_by"),
 ];
+const RUNNING: &[Column] = &[
+    ("Job", "job"),
+    ("Owner", "owner"),
+    ("Priority", "priority"),
+    ("Status", "status"),
+    ("Nodes", "nodes"),
+    ("EndsBy", "ends_by"),
+];
 const SHARES: &[Column] = &[
     ("Owner", "owner"),
     ("RunningJobs", "running_jobs"),
@@ -53,10 +64,10 @@ pub fn run(args: &QueueArgs, global: &Global, terminal: &Terminal) -> Outcome<Ex
     block_on(async {
         let path = format!("computes/{}/queue?top={}", segment(&args.cluster), args.top);
         let answer = session.client.get(&session.own_path(&path)).await?;
-        if global.query.is_some() {
-            session.print(&answer, &[])?;
-        } else if args.shares {
+        if args.shares {
             session.print(&answer["shares"], SHARES)?;
+        } else if args.running {
+            session.print(&answer["running"], RUNNING)?;
         } else {
             session.print(&answer["jobs"], JOBS)?;
             session.terminal.note(&counts(&answer));

@@ -65,7 +65,7 @@ pub fn run(args: &QueueArgs, global: &Global, terminal: &Terminal) -> Outcome<Ex
         let path = format!("computes/{}/queue?top={}", segment(&args.cluster), args.top);
         let answer = session.client.get(&session.own_path(&path)).await?;
         if args.shares {
-            session.print(&answer["shares"], SHARES)?;
+            session.print(&shares(&answer), SHARES)?;
         } else if args.running {
             session.print(&answer["running"], RUNNING)?;
         } else {
@@ -77,6 +77,17 @@ pub fn run(args: &QueueArgs, global: &Global, terminal: &Terminal) -> Outcome<Ex
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// What each has used, as exactly as anybody reads it.
+fn shares(answer: &Value) -> Value {
+    let mut shares = answer["shares"].clone();
+    for share in shares.as_array_mut().into_iter().flatten() {
+        if let Some(hours) = share["used_core_hours"].as_f64() {
+            share["used_core_hours"] = ((hours * 10_000.0).round() / 10_000.0).into();
+        }
+    }
+    shares
 }
 
 /// How many there are, however few of them are listed.
@@ -96,6 +107,12 @@ fn counts(answer: &Value) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn core_hours_have_four_places() {
+        let answer = json!({"shares": [{"owner": "x", "used_core_hours": 0.067_669_444_444_444_45}]});
+        assert_eq!(shares(&answer), json!([{"owner": "x", "used_core_hours": 0.0677}]));
+    }
 
     #[test]
     fn all_are_counted_also_where_few_are_listed() {

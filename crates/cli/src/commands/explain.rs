@@ -5,7 +5,7 @@ use crate::client::segment;
 use crate::commands::block_on;
 use crate::failure::Outcome;
 use crate::moment::AtArgs;
-use crate::output::emit;
+use crate::output::{Column, emit};
 use crate::session::Session;
 use crate::terminal::Terminal;
 use clap::{Args, Subcommand};
@@ -35,17 +35,41 @@ pub struct NameArgs {
     at: AtArgs,
 }
 
+const JOB: &[Column] = &[
+    ("Job", "job"),
+    ("Status", "status"),
+    ("Place", "verdict.position"),
+    ("Why", "reasons.0"),
+    ("Start", "estimate.start_p50"),
+    ("StartP95", "estimate.start_p95"),
+];
+const CLUSTER: &[Column] = &[
+    ("Cluster", "cluster"),
+    ("Nodes", "live"),
+    ("Busy", "busy"),
+    ("Target", "target"),
+    ("Min", "min"),
+    ("Max", "max"),
+    ("Waiting", "waiting"),
+    ("Why", "reasons.0"),
+];
+
+/// What is asked of the server, what for, how it is told and which columns it has.
+type Asked<'a> = (String, &'a NameArgs, fn(&Value) -> String, &'static [Column]);
+
 pub fn run(command: &ExplainCommand, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
     let session = Session::open(global, terminal)?;
-    let (path, args, told): (String, &NameArgs, fn(&Value) -> String) = match command {
-        ExplainCommand::Job(args) => (format!("jobs/{}/explain", segment(&args.name)), args, job),
-        ExplainCommand::Cluster(args) => (format!("computes/{}/explain", segment(&args.name)), args, cluster),
+    let (path, args, told, columns): Asked<'_> = match command {
+        ExplainCommand::Job(args) => (format!("jobs/{}/explain", segment(&args.name)), args, job, JOB),
+        ExplainCommand::Cluster(args) => {
+            (format!("computes/{}/explain", segment(&args.name)), args, cluster, CLUSTER)
+        }
     };
     let path = args.at.on(&session.own_path(&path))?;
     block_on(async {
         let answer = session.client.get(&path).await?;
         if global.output.is_some() || global.query.is_some() {
-            session.print(&answer, &[])?;
+            session.print(&answer, columns)?;
         } else {
             emit(&told(&answer))?;
         }

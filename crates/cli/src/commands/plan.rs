@@ -7,7 +7,7 @@ use crate::commands::job::{builder, check};
 use crate::commands::{block_on, compute};
 use crate::failure::{Failure, Outcome};
 use crate::names::job_name;
-use crate::output::emit;
+use crate::output::{Column, emit};
 use crate::preparation;
 use crate::session::Session;
 use crate::specification::Specification;
@@ -76,6 +76,28 @@ pub struct PlanUpdate {
     scale: compute::ScaleArgs,
 }
 
+const JOB: &[Column] = &[
+    ("Job", "job"),
+    ("Cluster", "cluster"),
+    ("Start", "start.p50"),
+    ("StartP95", "start.p95"),
+    ("End", "end.p50"),
+    ("EndP95", "end.p95"),
+    ("Cost", "cost.p50"),
+    ("CostP95", "cost.p95"),
+    ("Sooner", "sooner.count"),
+    ("Delayed", "delayed.count"),
+];
+const CLUSTER: &[Column] = &[
+    ("Cluster", "cluster"),
+    ("Done", "with.all_done.p50"),
+    ("DoneWithout", "without.all_done.p50"),
+    ("Cost", "with.cost.p50"),
+    ("CostWithout", "without.cost.p50"),
+    ("Sooner", "sooner.count"),
+    ("Delayed", "delayed.count"),
+];
+
 pub fn run(args: &PlanArgs, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
     match &args.what {
         Some(PlanCommand::Compute(PlanCompute::Update(update))) => of_compute(update, global, terminal),
@@ -105,7 +127,7 @@ fn of_job(args: &PlanArgs, global: &Global, terminal: &Terminal) -> Outcome<Exit
         if let Some(notes) = answer["notes"].as_array_mut() {
             notes.extend(left_out.into_iter().map(Value::from));
         }
-        show(&answer, job, global, &session)
+        show(&answer, job, JOB, global, &session)
     })
 }
 
@@ -118,13 +140,19 @@ fn of_compute(args: &PlanUpdate, global: &Global, terminal: &Terminal) -> Outcom
         let request = compute::changed(name, &args.scale, &session).await?;
         let path = session.own_path(&format!("computes/{}/plan", segment(&request.name)));
         let answer = session.client.call(Method::POST, &path, Some(&request.body)).await?.body;
-        show(&answer, cluster, global, &session)
+        show(&answer, cluster, CLUSTER, global, &session)
     })
 }
 
-fn show(answer: &Value, told: fn(&Value) -> String, global: &Global, session: &Session) -> Outcome<ExitCode> {
+fn show(
+    answer: &Value,
+    told: fn(&Value) -> String,
+    columns: &'static [Column],
+    global: &Global,
+    session: &Session,
+) -> Outcome<ExitCode> {
     if global.output.is_some() || global.query.is_some() {
-        session.print(answer, &[])?;
+        session.print(answer, columns)?;
     } else {
         emit(&told(answer))?;
     }

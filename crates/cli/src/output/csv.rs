@@ -18,8 +18,7 @@ pub fn render(value: &Value, columns: &[Column]) -> String {
     if paths.is_empty() {
         return rows.iter().map(|row| quoted(&cell(row)) + "\n").collect();
     }
-    let names: Vec<String> =
-        paths.iter().map(|path| quoted(path.rsplit('.').next().unwrap_or(path))).collect();
+    let names: Vec<String> = paths.iter().map(|path| quoted(&named(path, &paths))).collect();
     let mut out = names.join(",") + "\n";
     for row in rows {
         let cells: Vec<String> = paths.iter().map(|path| quoted(&cell(at(row, path)))).collect();
@@ -27,6 +26,15 @@ pub fn render(value: &Value, columns: &[Column]) -> String {
         out.push('\n');
     }
     out
+}
+
+/// What its value is called: the last key of the path, or all of them where that alone is another's, too.
+fn named(path: &str, all: &[&str]) -> String {
+    let last = |path: &str| {
+        path.rsplit('.').find(|key| key.parse::<usize>().is_err()).unwrap_or_default().to_owned()
+    };
+    let alike = all.iter().filter(|other| last(other) == last(path)).count();
+    if alike > 1 { path.replace('.', "_") } else { last(path) }
 }
 
 fn cell(value: &Value) -> String {
@@ -56,6 +64,11 @@ mod tests {
         assert_eq!(
             render(&rows, &[("Name", "name"), ("Hours", "more.hours")]),
             "name,hours\n\"a,\"\"b\"\"\",0.5\n"
+        );
+        let plan = json!({"why": ["a", "b"], "start": {"p50": 1}, "end": {"p50": 2}});
+        assert_eq!(
+            render(&plan, &[("Why", "why.0"), ("Start", "start.p50"), ("End", "end.p50")]),
+            "why,start_p50,end_p50\na,1,2\n"
         );
         assert_eq!(render(&rows, &[]), "name,usd\n\"a,\"\"b\"\"\",0.000001\n");
         assert_eq!(render(&json!([1, "x"]), &[]), "1\nx\n");

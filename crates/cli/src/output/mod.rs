@@ -21,7 +21,7 @@ pub fn csv(rows: &Value, columns: &[Column]) -> String {
     csv::render(rows, columns)
 }
 
-/// A column of a table: its heading, and the dotted path of its value.
+/// A column of a table: its heading, and the dotted path of its value; a number is a place in a list.
 pub type Column = (&'static str, &'static str);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -129,7 +129,10 @@ pub fn emit_bytes(bytes: &[u8]) -> Outcome<bool> {
 
 /// The value at a dotted path.
 fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
-    path.split('.').fold(value, |value, key| value.get(key).unwrap_or(&Value::Null))
+    path.split('.').fold(value, |value, key| {
+        let in_list = || value.get(key.parse::<usize>().ok()?);
+        value.get(key).or_else(in_list).unwrap_or(&Value::Null)
+    })
 }
 
 #[cfg(test)]

@@ -166,10 +166,11 @@ fn job(answer: &Value) -> String {
     let _ = writeln!(out, "  end    {}", when(&answer["end"]));
     let _ = writeln!(out, "  cost   {}", cost(&answer["cost"]));
     for basis in list(&answer["durations"]) {
-        let _ = writeln!(out, "  taken from {}", text(basis, "says"));
+        let word = if basis["from"] == "history" { "taken from" } else { "how long:" };
+        let _ = writeln!(out, "  {word} {}", text(basis, "says"));
     }
     out.push_str(&nodes(&answer["nodes"], text(answer, "cluster")));
-    out.push_str(&moved(answer));
+    out.push_str(&moved(answer, !answer["start"]["p50"].is_null()));
     out.push_str(&notes(answer));
     out
 }
@@ -178,11 +179,12 @@ fn cluster(answer: &Value) -> String {
     let mut out = format!("{}, if it were so now:\n", text(answer, "cluster"));
     for (key, word) in [("with", "with the change"), ("without", "without it")] {
         let side = &answer[key];
-        let _ = writeln!(out, "  {word}: all that is known now ends {}", when(&side["all_done"]));
-        let _ = writeln!(out, "  {word}: it costs {}", cost(&side["cost"]));
+        let _ = writeln!(out, "  {word}: all that is known now: end {}", when(&side["all_done"]));
+        let _ = writeln!(out, "  {word}: cost {}", cost(&side["cost"]));
     }
     out.push_str(&nodes(&answer["with"]["nodes"], text(answer, "cluster")));
-    out.push_str(&moved(answer));
+    let known = |key: &str| !answer[key]["all_done"]["p50"].is_null();
+    out.push_str(&moved(answer, known("with") && known("without")));
     out.push_str(&notes(answer));
     out
 }
@@ -232,7 +234,8 @@ fn nodes(moments: &Value, name: &str) -> String {
     out
 }
 
-fn moved(answer: &Value) -> String {
+/// Who else would start at another time; where that is not known, nobody is not the answer.
+fn moved(answer: &Value, known: bool) -> String {
     let mut out = String::new();
     for (key, word) in [("delayed", "later"), ("sooner", "sooner")] {
         let jobs = list(&answer[key]["jobs"]);
@@ -246,12 +249,20 @@ fn moved(answer: &Value) -> String {
         }
         for job in jobs {
             let by = |key: &str| job[key].as_i64().map(|by| span(by.unsigned_abs()));
-            let most = by("p95_seconds").unwrap_or_else(|| "nobody knows how much".into());
-            let usual = by("p50_seconds").unwrap_or_else(|| "nobody knows how much".into());
-            let _ = writeln!(out, "  {} ({}) by {usual}; p95 {most}", text(job, "job"), text(job, "owner"));
+            let by = match (by("p50_seconds"), by("p95_seconds")) {
+                (Some(usual), Some(most)) => format!("by {usual}; p95 {most}"),
+                (Some(usual), None) => format!("by {usual}; how much at worst is unknown"),
+                (None, Some(most)) => format!("by how much is unknown; p95 {most}"),
+                (None, None) => "by how much is unknown".into(),
+            };
+            let _ = writeln!(out, "  {} ({}) {by}", text(job, "job"), text(job, "owner"));
         }
     }
-    if out.is_empty() { "Nobody else would start later.\n".into() } else { out }
+    match (out.is_empty(), known) {
+        (true, true) => "Nobody else would start later.\n".into(),
+        (true, false) => "Whether somebody else would start later is not known.\n".into(),
+        (false, _) => out,
+    }
 }
 
 fn notes(answer: &Value) -> String {
@@ -322,16 +333,32 @@ mod tests {
             "start": {"p50": "T1", "p95": "T2", "p50_seconds": 65, "p95_seconds": 3_725},
             "end": {"p50": null, "p95": null, "p50_seconds": null, "p95_seconds": null},
             "cost": {"p50": "$0.10", "p95": "$0.10"},
-            "durations": [{"says": "as you said"}],
+            "durations": [{"from": "given", "says": "as you said"}, {"from": "history", "says": "the last 2 jobs"}],
             "nodes": [{"at": "T0", "nodes": 1, "with_work": 0}],
             "delayed": {"count": 1, "jobs": [{"job": "k", "owner": "ann", "p50_seconds": 5, "p95_seconds": null}]},
             "sooner": {"count": 0, "jobs": []}, "notes": ["Of the sweep only its first 2 trials are counted."]}));
         assert_eq!(
             told,
             "j on cpu, if it were submitted now:\n  start  in 1 min 5 s (T1); in 95 of 100 cases within 1 h 2 min (T2)\n  \
-             end    unknown\n  cost   $0.10\n  taken from as you said\nNodes of cpu, in a course of the middle:\n  \
-             T0  1 (0 with work)\n1 job would start later:\n  k (ann) by 5 s; p95 nobody knows how much\n\
+             end    unknown\n  cost   $0.10\n  how long: as you said\n  taken from the last 2 jobs\nNodes of cpu, in a course of the middle:\n  \
+             T0  1 (0 with work)\n1 job would start later:\n  k (ann) by 5 s; how much at worst is unknown\n\
              Of the sweep only its first 2 trials are counted.\nNothing was changed.\n"
         );
+    }
+    #[test]
+    fn what_is_unknown_of_others_is_not_denied() {
+        let unknown = json!({"p50": null, "p95": null});
+        let blank = json!({"job": "j", "cluster": "cpu", "start": unknown, "end": unknown, "cost": unknown,
+            "delayed": {"count": 0, "jobs": []}, "sooner": {"count": 0, "jobs": []}});
+        let told = job(&blank);
+        assert!(told.contains("Whether somebody else would start later is not known.\n"), "{told}");
+        assert!(!told.contains("Nobody else"), "{told}");
+        let sides = json!({"all_done": unknown, "cost": {"p50": "$1.00", "p95": "$1.00"}});
+        let told = cluster(&json!({"cluster": "cpu", "with": sides, "without": sides}));
+        assert!(
+            told.contains("  without it: all that is known now: end unknown\n  without it: cost $1.00\n"),
+            "{told}"
+        );
+        assert!(told.contains("is not known.\n"), "{told}");
     }
 }

@@ -68,7 +68,7 @@ pub struct Global {
     /// Subscription id
     #[arg(long, global = true, env = "NEAP_SUBSCRIPTION_ID", hide_env_values = true, value_name = "ID")]
     pub subscription: Option<String>,
-    /// How the answer is written: json, jsonc, yaml, yamlc, table, tsv or none [default: json]
+    /// How the answer is written: json, jsonc, yaml, yamlc, table, tsv, csv or none [default: json]
     #[arg(long, short = 'o', global = true, value_enum, hide_possible_values = true, value_name = "FORMAT")]
     pub output: Option<Format>,
     /// JMESPath expression applied to the answer

@@ -119,16 +119,16 @@ impl NodeArgs {
 /// What may be given at creation and changed later.
 #[derive(Debug, Args)]
 pub struct ScaleArgs {
-    /// Fewest nodes [default: 0]
+    /// Fewest nodes [at creation: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     min_instances: Option<i64>,
-    /// Most nodes [default: 4]
+    /// Most nodes [at creation: 4]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_instances: Option<i64>,
-    /// Dedicated nodes of a low_priority cluster: first to come, last to go [default: 0]
+    /// Dedicated nodes of a low_priority cluster: first to come, last to go [at creation: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     dedicated_instances: Option<i64>,
-    /// How long a node stays idle before it goes; 0 is at once [default: 120]
+    /// How long a node stays idle before it goes; 0 is at once [at creation: 120]
     #[arg(long, short = 'd', value_name = "SECONDS", allow_negative_numbers = true)]
     idle_time_before_scale_down: Option<i64>,
     /// Tags as key=value, several after one another; "" removes all

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  neap compute list -o table\n  neap compute list --query \"[?current_nodes>`0`].name\" -o tsv"
+    after_help = "Examples:\n  neap compute list -o table\n  neap compute list --query '[?current_nodes>`0`].name' -o tsv"
 )]
 pub struct ListArgs {
     /// Most results to return
@@ -57,7 +57,7 @@ pub struct NodesArgs {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  neap compute list-sizes -o table\n  neap compute list-sizes --query \"[?gpus>`0`].name\" -o tsv"
+    after_help = "Examples:\n  neap compute list-sizes -o table\n  neap compute list-sizes --query '[?gpus>`0`].name' -o tsv"
 )]
 pub struct SizesArgs {
     /// Region [default: the workspace's]

@@ -7,7 +7,9 @@ use crate::commands::{
 use crate::local::{agent, attend, bench, container, doctor, launch, sim, up, verify};
 use crate::output::Format;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::num::{IntErrorKind, ParseIntError};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// What a lock or a budget is on, where it is not a single cluster.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -206,6 +208,20 @@ pub fn named(text: &str) -> Result<String, String> {
     }
 }
 
+/// A whole number. One below 0 is read where it can be: what refuses it then says what it may be.
+pub fn whole<T: FromStr<Err = ParseIntError>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: ParseIntError| match error.kind() {
+        IntErrorKind::PosOverflow => "the number is too large".to_owned(),
+        _ => "a whole number from 0 on is needed".to_owned(),
+    })
+}
+
+/// A number that there is: not `nan`, not `inf`.
+pub fn number(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite());
+    number.ok_or_else(|| "a number is needed".to_owned())
+}
+
 /// A flag that `az` lets stand alone or with true/false.
 pub fn flag_value(text: &str) -> Result<bool, String> {
     match text.to_lowercase().as_str() {
@@ -226,5 +242,18 @@ mod tests {
         }
         assert_eq!(named("...").as_deref(), Ok("..."));
         assert_eq!(named("a b").as_deref(), Ok("a b"));
+    }
+
+    #[test]
+    fn numbers_are_asked_for_in_words() {
+        assert_eq!((whole::<u32>("7"), whole::<i64>("-7")), (Ok(7), Ok(-7)));
+        for wrong in ["", "abc", "12.5", "none", "-1"] {
+            assert_eq!(whole::<u32>(wrong), Err("a whole number from 0 on is needed".to_owned()), "{wrong}");
+        }
+        assert_eq!(whole::<u32>("4294967296"), Err("the number is too large".to_owned()));
+        assert_eq!((number("0.5"), number("-1")), (Ok(0.5), Ok(-1.0)));
+        for wrong in ["", "soon", "nan", "inf"] {
+            assert!(number(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! `neap budget`: how much money may be spent, on what, and how it stands.
 
-use crate::args::{Global, On, named};
+use crate::args::{Global, On, named, whole};
 use crate::client::segment;
 use crate::commands::block_on;
 use crate::failure::{Failure, Outcome};
@@ -80,7 +80,7 @@ pub struct CreateArgs {
     #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// US dollars per period
-    #[arg(long, value_name = "USD")]
+    #[arg(long, value_name = "USD", allow_negative_numbers = true)]
     amount: Option<String>,
     /// How soon there is new money; days, weeks and months are those of UTC [default: month]
     #[arg(long, value_enum)]
@@ -91,7 +91,7 @@ pub struct CreateArgs {
     #[arg(long, value_enum)]
     at_cap: Option<AtCap>,
     /// A percentage of the amount at which an alert is sent; may be given several times [default: 50, 80 and 100]
-    #[arg(long = "threshold", value_name = "PERCENT")]
+    #[arg(long = "threshold", value_name = "PERCENT", allow_negative_numbers = true, value_parser = whole::<u32>)]
     thresholds: Vec<u32>,
 }
 

@@ -1,7 +1,7 @@
 //! `neap datastore`: where data lies outside the workspace.
 
 use super::resource::{DeleteArgs, NameArgs, Resource, path};
-use crate::args::{Global, named};
+use crate::args::{Global, named, whole};
 use crate::commands::block_on;
 use crate::entity;
 use crate::failure::Outcome;
@@ -48,7 +48,7 @@ pub struct CreateArgs {
 #[command(after_help = "Examples:\n  neap datastore list -o table")]
 pub struct ListArgs {
     /// Most results to return
-    #[arg(long, short = 'r', value_name = "N")]
+    #[arg(long, short = 'r', value_name = "N", allow_negative_numbers = true, value_parser = whole::<usize>)]
     max_results: Option<usize>,
 }
 

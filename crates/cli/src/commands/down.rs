@@ -1,6 +1,6 @@
 //! `neap down`: asks the server to stop, and waits until its process is gone.
 
-use crate::args::Global;
+use crate::args::{Global, whole};
 use crate::client::Client;
 use crate::connection::{Connection, server_file};
 use crate::failure::{Exit, Failure, Outcome};
@@ -24,7 +24,7 @@ pub struct DownArgs {
     #[arg(long)]
     leave_nodes: bool,
     /// How long running jobs may take to end
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, allow_negative_numbers = true, value_parser = whole::<u64>)]
     grace: u64,
 }
 

@@ -1,6 +1,6 @@
 //! `neap node`: keep new work off a node, let it on again, have it go.
 
-use crate::args::{Global, named};
+use crate::args::{Global, named, number};
 use crate::client::segment;
 use crate::commands::block_on;
 use crate::failure::Outcome;
@@ -47,7 +47,7 @@ pub struct RemoveArgs {
     #[command(flatten)]
     node: NodeArgs,
     /// Seconds that the processes of its jobs have to save what they have
-    #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, allow_negative_numbers = true, value_parser = number)]
     grace: f64,
 }
 

@@ -42,10 +42,10 @@ pub struct PlanArgs {
     #[arg(long, num_args = 1.., value_name = "PATH=VALUE")]
     set: Vec<String>,
     /// How long the job will run: 90s, 30m, 2h, 1d
-    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    #[arg(long, value_name = "TIME", value_parser = seconds, allow_negative_numbers = true)]
     duration: Option<u64>,
     /// How long a node takes to start
-    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    #[arg(long, value_name = "TIME", value_parser = seconds, allow_negative_numbers = true)]
     boot: Option<u64>,
 }
 

@@ -1,6 +1,6 @@
 //! `neap queue`: who waits on a cluster, and what each has used.
 
-use crate::args::{Global, named};
+use crate::args::{Global, named, whole};
 use crate::client::segment;
 use crate::commands::block_on;
 use crate::failure::Outcome;
@@ -28,7 +28,7 @@ pub struct QueueArgs {
     #[arg(long, conflicts_with = "shares")]
     running: bool,
     /// How many jobs are listed
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 100, allow_negative_numbers = true, value_parser = whole::<usize>)]
     top: usize,
 }
 

@@ -1,6 +1,6 @@
 //! `neap quota`: how many cores may be held, what is held, and asking for more.
 
-use crate::args::{Global, named};
+use crate::args::{Global, named, whole};
 use crate::client::segment;
 use crate::commands::block_on;
 use crate::failure::{Failure, Outcome};
@@ -54,10 +54,10 @@ pub struct UserArgs {
     #[arg(long, value_name = "CLUSTER", value_parser = named)]
     compute: Option<String>,
     /// Jobs at a time
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true, value_parser = whole::<u32>)]
     jobs: Option<u32>,
     /// Cores at a time
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true, value_parser = whole::<u32>)]
     cores: Option<u32>,
     /// Take the limit away
     #[arg(long, conflicts_with_all = ["jobs", "cores"])]
@@ -123,7 +123,7 @@ pub struct SetArgs {
     #[command(flatten)]
     which: WhichArgs,
     /// The limit, or none to take it away
-    #[arg(long, value_parser = limit, value_name = "N|none")]
+    #[arg(long, value_parser = limit, value_name = "N|none", allow_negative_numbers = true)]
     limit: Limit,
 }
 
@@ -135,7 +135,7 @@ pub struct RequestArgs {
     #[command(flatten)]
     which: WhichArgs,
     /// The limit that is asked for
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u64>)]
     limit: u64,
     /// Why
     #[arg(long, default_value = "")]
@@ -145,6 +145,7 @@ pub struct RequestArgs {
 #[derive(Debug, Args)]
 pub struct AnswerArgs {
     /// The request's number, as 'neap quota requests' shows it
+    #[arg(allow_negative_numbers = true, value_parser = whole::<u64>)]
     request: u64,
     /// Why
     #[arg(long, default_value = "")]

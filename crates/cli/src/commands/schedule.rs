@@ -1,7 +1,7 @@
 //! `neap schedule`: jobs that are created by the clock.
 
 use super::resource::{ChangeArgs, DeleteArgs, NameArgs, Resource, path};
-use crate::args::{Global, named};
+use crate::args::{Global, named, whole};
 use crate::commands::block_on;
 use crate::entity;
 use crate::failure::{Failure, Outcome};
@@ -72,7 +72,7 @@ pub struct CreateArgs {
 #[command(after_help = "Examples:\n  neap schedule list -o table\n  neap schedule list --include-disabled")]
 pub struct ListArgs {
     /// Most results to return
-    #[arg(long, short = 'r', value_name = "N")]
+    #[arg(long, short = 'r', value_name = "N", allow_negative_numbers = true, value_parser = whole::<usize>)]
     max_results: Option<usize>,
     /// Only disabled ones
     #[arg(long)]

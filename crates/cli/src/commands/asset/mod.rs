@@ -9,7 +9,7 @@ mod download;
 pub mod environment;
 pub mod model;
 
-use crate::args::{Global, named};
+use crate::args::{Global, named, whole};
 use crate::client::segment;
 use crate::commands::block_on;
 use crate::entity;
@@ -77,7 +77,7 @@ pub struct ListArgs {
     #[arg(long, short = 'n', value_parser = named)]
     name: Option<String>,
     /// Most results to return
-    #[arg(long, short = 'r', value_name = "N", default_value_t = ROWS_DEFAULT)]
+    #[arg(long, short = 'r', value_name = "N", default_value_t = ROWS_DEFAULT, allow_negative_numbers = true, value_parser = whole::<usize>)]
     max_results: usize,
     /// Only what is archived
     #[arg(long)]

@@ -1,7 +1,7 @@
 //! `neap batch-endpoint`: names that batches of data are sent to.
 
 use super::{ENDPOINT, endpoint_path, invoke, list_jobs};
-use crate::args::{Global, named};
+use crate::args::{Global, named, whole};
 use crate::commands::block_on;
 use crate::commands::resource::{ChangeArgs, DeleteArgs, NameArgs};
 use crate::entity;
@@ -62,7 +62,7 @@ pub struct CreateArgs {
 #[command(after_help = "Examples:\n  neap batch-endpoint list -o table")]
 pub struct ListArgs {
     /// Most results to return
-    #[arg(long, short = 'r', value_name = "N")]
+    #[arg(long, short = 'r', value_name = "N", allow_negative_numbers = true, value_parser = whole::<usize>)]
     max_results: Option<usize>,
 }
 

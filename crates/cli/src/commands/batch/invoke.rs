@@ -1,7 +1,7 @@
 //! `batch-endpoint invoke`: data in, a job out.
 
 use super::endpoint_path;
-use crate::args::named;
+use crate::args::{named, whole};
 use crate::client::segment;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
@@ -40,10 +40,10 @@ pub struct InvokeArgs {
     #[arg(long, value_name = "URI")]
     output_path: Option<String>,
     /// Files of one mini-batch
-    #[arg(long, short = 'm', value_name = "N")]
+    #[arg(long, short = 'm', value_name = "N", allow_negative_numbers = true, value_parser = whole::<u64>)]
     mini_batch_size: Option<u64>,
     /// Nodes to run on
-    #[arg(long, short = 'c', value_name = "N")]
+    #[arg(long, short = 'c', value_name = "N", allow_negative_numbers = true, value_parser = whole::<u64>)]
     instance_count: Option<u64>,
     /// Other settings of the call, by path
     #[arg(long, num_args = 1.., value_name = "PATH=VALUE")]

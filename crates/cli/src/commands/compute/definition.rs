@@ -1,6 +1,6 @@
 //! The flags of `compute create` and `compute update`, and the definition that they make of a file or of a cluster.
 
-use crate::args::{flag_value, named};
+use crate::args::{flag_value, named, whole};
 use crate::failure::{Failure, Outcome};
 use crate::terminal::Terminal;
 use clap::Args;
@@ -120,16 +120,16 @@ impl NodeArgs {
 #[derive(Debug, Args)]
 pub struct ScaleArgs {
     /// Fewest nodes [at creation: 0]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<i64>)]
     min_instances: Option<i64>,
     /// Most nodes [at creation: 4]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<i64>)]
     max_instances: Option<i64>,
     /// Dedicated nodes of a low_priority cluster: first to come, last to go [at creation: 0]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<i64>)]
     dedicated_instances: Option<i64>,
     /// How long a node stays idle before it goes; 0 is at once [at creation: 120]
-    #[arg(long, short = 'd', value_name = "SECONDS", allow_negative_numbers = true)]
+    #[arg(long, short = 'd', value_name = "SECONDS", allow_negative_numbers = true, value_parser = whole::<i64>)]
     idle_time_before_scale_down: Option<i64>,
     /// Tags as key=value, several after one another; "" removes all
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]

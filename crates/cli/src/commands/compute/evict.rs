@@ -1,6 +1,6 @@
 //! `compute evict`: a node is taken back, as an eviction would, and what comes of its jobs is looked at until they run again.
 
-use crate::args::{Global, named};
+use crate::args::{Global, named, number};
 use crate::client::segment;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Column, emit};
@@ -29,16 +29,16 @@ pub struct EvictArgs {
     #[arg(long, value_parser = named)]
     node: Option<String>,
     /// Seconds that the processes of its jobs have to save what they have
-    #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, allow_negative_numbers = true, value_parser = number)]
     grace: f64,
     /// Say what would be interrupted and what of it is saved, and do nothing
     #[arg(long)]
     simulate: bool,
     /// More lost work than this, in seconds, is a failure
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = number)]
     max_lost: Option<f64>,
     /// How long the jobs are waited for, in seconds beyond the grace
-    #[arg(long, value_name = "SECONDS", default_value_t = 600.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600.0, allow_negative_numbers = true, value_parser = number)]
     timeout: f64,
 }
 

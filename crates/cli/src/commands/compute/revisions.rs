@@ -2,7 +2,7 @@
 
 use super::change;
 use super::describe::describe;
-use crate::args::named;
+use crate::args::{named, whole};
 use crate::client::segment;
 use crate::failure::{Failure, Outcome};
 use crate::output::Column;
@@ -26,7 +26,7 @@ pub struct RollbackArgs {
     #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// The revision whose definition is wanted again; where its size, tier, network or SSH is another, nodes are replaced one by one
-    #[arg(long, value_name = "REVISION")]
+    #[arg(long, value_name = "REVISION", allow_negative_numbers = true, value_parser = whole::<u64>)]
     to: u64,
     /// Do not ask
     #[arg(long, short = 'y')]

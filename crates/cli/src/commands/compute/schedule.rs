@@ -1,6 +1,6 @@
 //! `compute schedule`: windows on a cluster's minimum and maximum, by cron expressions in a time zone.
 
-use crate::args::named;
+use crate::args::{named, whole};
 use crate::client::segment;
 use crate::failure::{Failure, Outcome};
 use crate::output::Column;
@@ -72,10 +72,10 @@ pub struct CreateArgs {
     #[arg(long, value_name = "ZONE")]
     time_zone: Option<String>,
     /// Fewest nodes while it is open
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<i64>)]
     min: Option<i64>,
     /// Most nodes while it is open; at most what is declared
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<i64>)]
     max: Option<i64>,
     /// What becomes of jobs on nodes beyond the maximum [default: finish]
     #[arg(long, value_enum)]

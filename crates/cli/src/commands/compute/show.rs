@@ -1,7 +1,7 @@
 //! The reading commands of `neap compute`.
 
 use super::CLUSTER_COLUMNS;
-use crate::args::named;
+use crate::args::{named, whole};
 use crate::client::segment;
 use crate::entity;
 use crate::failure::Outcome;
@@ -19,7 +19,7 @@ use serde_json::Value;
 )]
 pub struct ListArgs {
     /// Most results to return
-    #[arg(long, short = 'r', value_name = "N")]
+    #[arg(long, short = 'r', value_name = "N", allow_negative_numbers = true, value_parser = whole::<usize>)]
     max_results: Option<usize>,
     /// Only computes of this type
     #[arg(long = "type", short = 't', value_name = "TYPE")]

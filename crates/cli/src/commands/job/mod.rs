@@ -13,7 +13,7 @@ mod validate;
 
 pub use create::{builder, check};
 
-use crate::args::{Global, named};
+use crate::args::{Global, named, whole};
 use crate::client::segment;
 use crate::commands::block_on;
 use crate::entity;
@@ -113,7 +113,7 @@ pub struct ShowArgs {
 )]
 pub struct ListArgs {
     /// Most results to return
-    #[arg(long, short = 'r', value_name = "N", default_value_t = 50)]
+    #[arg(long, short = 'r', value_name = "N", default_value_t = 50, allow_negative_numbers = true, value_parser = whole::<usize>)]
     max_results: usize,
     /// Return all
     #[arg(long)]

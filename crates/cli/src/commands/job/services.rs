@@ -1,6 +1,6 @@
 //! `job show-services` and `job open-service`: what runs beside a job, and how one gets there.
 
-use crate::args::named;
+use crate::args::{named, whole};
 use crate::client::segment;
 use crate::failure::{Failure, Outcome};
 use crate::output::Column;
@@ -18,7 +18,7 @@ pub struct ServicesArgs {
     #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// Index of the node
-    #[arg(long, short = 'i', value_name = "N", default_value_t = 0)]
+    #[arg(long, short = 'i', value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = whole::<u32>)]
     node_index: u32,
 }
 
@@ -32,7 +32,7 @@ pub struct OpenArgs {
     #[arg(long, short = 's', value_parser = named)]
     service: String,
     /// Index of the node
-    #[arg(long, short = 'i', value_name = "N", default_value_t = 0)]
+    #[arg(long, short = 'i', value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = whole::<u32>)]
     node_index: u32,
 }
 

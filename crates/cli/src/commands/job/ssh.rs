@@ -4,7 +4,7 @@
 //! that the server tells of, so that nobody in between can be taken for the job.
 
 use super::services::instances;
-use crate::args::{Global, named};
+use crate::args::{Global, named, whole};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::session::Session;
 use crate::settings::data_folder;
@@ -32,7 +32,7 @@ pub struct ConnectArgs {
     #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// Index of the node
-    #[arg(long, short = 'i', value_name = "N", default_value_t = 0)]
+    #[arg(long, short = 'i', value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = whole::<u32>)]
     node_index: u32,
     /// File with the private key that belongs to one of the service's public keys
     #[arg(long, short = 'f', value_name = "FILE")]
@@ -53,7 +53,7 @@ pub struct TunnelArgs {
     #[arg(long, short = 'n', value_parser = named)]
     name: String,
     /// Index of the node
-    #[arg(long, short = 'i', value_name = "N", default_value_t = 0)]
+    #[arg(long, short = 'i', value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = whole::<u32>)]
     node_index: u32,
     /// Name of the service
     #[arg(long, short = 's', value_parser = named)]

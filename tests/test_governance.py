@@ -245,7 +245,7 @@ def test_every_change_is_a_revision_that_one_can_go_back_to(governed):
     now = server.json("compute", "history", "-n", name)[0]
     assert (now["revision"], now["max_instances"], now["tags"], now["reference"]) == (4, 5, {"team": "vision"}, "OPS-2")
     unknown = server.cli("compute", "rollback", "-n", name, "--to", "9", check=False)
-    assert unknown.returncode == 2 and "neap compute history" in unknown.stderr
+    assert unknown.returncode == 3 and "neap compute history" in unknown.stderr
 
 
 def test_a_plan_of_a_new_cluster_says_what_it_would_cost_and_refuses_what_would_be_refused(governed):

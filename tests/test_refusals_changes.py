@@ -208,7 +208,7 @@ def test_what_a_lock_stops(strict, compute, tmp_path, place, on, level):
 
 
 def test_going_back_to_what_never_was(strict, compute):
-    by_cli(strict, ["compute", "rollback", "-n", compute, "--to", 99], f"{compute} has no revision 99", f"'neap compute history -n {compute}' lists those it has", exit=2)
+    by_cli(strict, ["compute", "rollback", "-n", compute, "--to", 99], f"{compute} has no revision 99", f"'neap compute history -n {compute}' lists those it has", exit=3)
     by_cli(strict, ["compute", "rollback", "-n", compute, "--to", "first"], "invalid value 'first'", exit=2)
     by_cli(strict, ["compute", "rollback", "-n", compute], "--to <REVISION>", exit=2)
 

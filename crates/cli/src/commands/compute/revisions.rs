@@ -4,7 +4,7 @@ use super::change;
 use super::describe::describe;
 use crate::args::{named, whole};
 use crate::client::segment;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Exit, Failure, Outcome};
 use crate::output::Column;
 use crate::session::Session;
 use clap::Args;
@@ -61,7 +61,8 @@ pub async fn rollback(args: &RollbackArgs, session: &Session) -> Outcome<()> {
     let revisions = revisions(&args.name, session).await?;
     let wanted = revisions.as_array().into_iter().flatten().find(|revision| revision["revision"] == args.to);
     let Some(wanted) = wanted else {
-        return Err(Failure::usage(format!("{} has no revision {}", args.name, args.to))
+        let message = format!("{} has no revision {}", args.name, args.to);
+        return Err(Failure::new(Exit::NotFound, message)
             .hint(format!("'neap compute history -n {}' lists those it has", args.name)));
     };
     let mut properties: Vec<(&str, Value)> = [

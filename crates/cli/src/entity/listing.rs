@@ -36,7 +36,16 @@ pub fn vm_size(size: &Value) -> Value {
         "premium_io": at("premiumIO"),
         "supported_compute_types": at("supportedComputeTypes"),
         "estimated_vm_prices": size.get("estimatedVMPrices").map_or(Value::Null, super::snake_keys),
+        "usd_per_hour": price(size, "Standard"),
+        "low_priority_usd_per_hour": price(size, "LowPriority"),
     })
+}
+
+/// What a node costs in this tier, if it can be had.
+fn price(size: &Value, tier: &str) -> Value {
+    let prices = size.pointer("/estimatedVMPrices/values").and_then(Value::as_array).into_iter().flatten();
+    let mut of_tier = prices.filter(|price| price["vmTier"] == tier);
+    of_tier.next().map_or(Value::Null, |price| price["retailPrice"].clone())
 }
 
 pub fn usage(usage: &Value) -> Value {
@@ -70,4 +79,17 @@ pub fn workspace(resource: &Value) -> Value {
     put(&mut map, "mlflow_tracking_uri", at("/properties/mlFlowTrackingUri"));
     put(&mut map, "id", at("/id"));
     Value::Object(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_has_the_price_of_each_tier_that_it_has() {
+        let size = json!({"name": "S", "estimatedVMPrices": {"values": [
+            {"retailPrice": 0.0458, "osType": "Linux", "vmTier": "LowPriority"}]}});
+        let row = vm_size(&size);
+        assert_eq!((&row["usd_per_hour"], &row["low_priority_usd_per_hour"]), (&Value::Null, &json!(0.0458)));
+    }
 }

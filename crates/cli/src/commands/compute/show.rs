@@ -105,6 +105,8 @@ const SIZE_COLUMNS: &[Column] = &[
     ("MemoryGB", "memory_gb"),
     ("Gpus", "gpus"),
     ("LowPriority", "low_priority_capable"),
+    ("USDPerHour", "usd_per_hour"),
+    ("LowPriorityUSD", "low_priority_usd_per_hour"),
 ];
 
 const USAGE_COLUMNS: &[Column] =

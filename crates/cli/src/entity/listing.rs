@@ -19,6 +19,9 @@ pub fn node(own: &Value, arm: Option<&Value>) -> Value {
         "nominal": at("nominal"),
         "actual": at("actual"),
         "gpus": at("gpus"),
+        "tier": at("tier"),
+        "cordoned": at("cordoned"),
+        "cordon_reason": at("cordon_reason"),
     })
 }
 

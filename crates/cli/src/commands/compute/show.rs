@@ -90,11 +90,14 @@ pub struct NodeLogArgs {
 const NODE_COLUMNS: &[Column] = &[
     ("Node", "node_id"),
     ("State", "node_state"),
+    ("Tier", "tier"),
     ("Since", "since"),
     ("Job", "current_job_name"),
     ("Cpus", "actual.cpus"),
     ("MemoryMB", "actual.memory_mb"),
     ("Gpus", "actual.gpus"),
+    ("Cordoned", "cordoned"),
+    ("CordonReason", "cordon_reason"),
     ("Reason", "reason"),
 ];
 

@@ -41,7 +41,10 @@ const COLUMNS: &[Column] = &[
     ("Tier", "tier"),
     ("Min", "min_instances"),
     ("Max", "max_instances"),
+    ("Dedicated", "dedicated_instances"),
     ("Idle", "idle_time_before_scale_down"),
+    ("Tags", "tags"),
+    ("Changed", "changed"),
     ("Reference", "reference"),
     ("Current", "current"),
 ];
@@ -53,7 +56,26 @@ async fn revisions(name: &str, session: &Session) -> Outcome<Value> {
 }
 
 pub async fn history(args: &HistoryArgs, session: &Session) -> Outcome<()> {
-    session.print(&revisions(&args.name, session).await?, COLUMNS)
+    let mut revisions = revisions(&args.name, session).await?;
+    say_changes(revisions.as_array_mut().map_or(&mut [], Vec::as_mut_slice));
+    session.print(&revisions, COLUMNS)
+}
+
+/// Puts into each revision what is different in it from the one before; the newest comes first.
+fn say_changes(revisions: &mut [Value]) {
+    /// What a revision is, rather than what it defines.
+    const ABOUT: [&str; 5] = ["revision", "at", "by", "reference", "current"];
+    for at in 1..revisions.len() {
+        let (newer, older) = (&revisions[at - 1], &revisions[at]);
+        let changed: Vec<&str> = newer
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter(|(key, value)| !ABOUT.contains(&key.as_str()) && **value != older[key.as_str()])
+            .map(|(key, _)| key.as_str())
+            .collect();
+        revisions[at - 1]["changed"] = changed.join(", ").into();
+    }
 }
 
 /// Going back is going on: the old definition becomes a new revision.
@@ -99,4 +121,21 @@ pub async fn rollback(args: &RollbackArgs, session: &Session) -> Outcome<()> {
         session.terminal.confirm(&format!("Roll {} back to revision {}?", args.name, args.to))?;
     }
     change::set_properties(&args.name, &properties, session).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn revisions_that_look_alike_say_what_is_different() {
+        let mut revisions = [
+            json!({"revision": 3, "by": "ann", "max_instances": 2, "tags": {"a": "b"}, "dedicated_instances": 1}),
+            json!({"revision": 2, "by": "bob", "max_instances": 2, "tags": {}, "dedicated_instances": 0}),
+            json!({"revision": 1, "by": "bob", "max_instances": 4, "tags": {}, "dedicated_instances": 0}),
+        ];
+        say_changes(&mut revisions);
+        let changed = revisions.map(|revision| revision["changed"].clone());
+        assert_eq!(changed, [json!("tags, dedicated_instances"), json!("max_instances"), Value::Null]);
+    }
 }

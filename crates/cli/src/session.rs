@@ -88,7 +88,7 @@ impl Session {
     /// The region of a command that takes one: the flag, the configured default, the workspace's own.
     pub async fn location(&self, given: Option<&str>) -> Outcome<String> {
         if let Some(location) = given.or_else(|| self.settings.default_of("location")) {
-            return Ok(location.to_owned());
+            return named(location).map_err(|why| Failure::usage(format!("--location: {why}")));
         }
         let workspace = self.client.get(&self.workspace_path()).await?;
         let location = workspace.get("location").and_then(Value::as_str).unwrap_or_default();

@@ -16,7 +16,7 @@ const MODEL_TYPES: &[&str] = &["custom_model", "mlflow_model", "triton_model"];
 /// What both have.
 const COMMON: &[Field] = &[
     required("path", Kind::Text),
-    field("name", Kind::Text),
+    field("name", Kind::Name),
     field("version", Kind::TextOrNumber),
     field("description", Kind::Text),
     field("tags", Kind::Entries(&Kind::Scalar)),

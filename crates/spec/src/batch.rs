@@ -10,7 +10,7 @@ use crate::{component, environment, settings};
 use serde_json::{Map, Value, json};
 
 const ENDPOINT: &[Field] = &[
-    required("name", Kind::Text),
+    required("name", Kind::Name),
     field("type", Kind::Word(&["batch"])),
     field("description", Kind::Text),
     field("tags", Kind::Entries(&Kind::Scalar)),
@@ -52,8 +52,8 @@ const INSTANCES: &[Field] = &[field("instance_count", Kind::Whole(1))];
 const CODE: &[Field] = &[field("code", Kind::Text), required("scoring_script", Kind::Text)];
 
 const DEPLOYMENT: &[Field] = &[
-    required("name", Kind::Text),
-    required("endpoint_name", Kind::Text),
+    required("name", Kind::Name),
+    required("endpoint_name", Kind::Name),
     field("type", Kind::Word(&["model", "pipeline"])),
     field("description", Kind::Text),
     field("tags", Kind::Entries(&Kind::Scalar)),

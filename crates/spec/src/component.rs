@@ -51,7 +51,7 @@ const OUTPUT_PORT: &[Field] = &[
 /// The keys of every component.
 const COMMON: &[Field] = &[
     field("type", Kind::Word(&["command", "parallel", "pipeline"])),
-    field("name", Kind::Text),
+    field("name", Kind::Name),
     field("version", Kind::TextOrNumber),
     field("display_name", Kind::Text),
     field("description", Kind::Text),
@@ -98,7 +98,7 @@ pub(crate) const COMMAND_FILE: &[Field] = &[
     field("distribution", Kind::ByType(settings::DISTRIBUTIONS)),
     field("resources", Kind::Object(settings::RESOURCES)),
     field("environment_variables", Kind::Entries(&Kind::Scalar)),
-    field("name", Kind::Text),
+    field("name", Kind::Name),
     field("version", Kind::TextOrNumber),
     field("display_name", Kind::Text),
     field("description", Kind::Text),

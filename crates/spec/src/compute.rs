@@ -22,7 +22,7 @@ const TIERS: &[&str] = &["dedicated", "low_priority"];
 const IDENTITIES: &[&str] = &["system_assigned", "user_assigned", "system_assigned,user_assigned", "none"];
 
 const FIELDS: &[Field] = &[
-    required("name", Kind::Text),
+    required("name", Kind::Name),
     required("type", Kind::Text),
     field("description", Kind::Text),
     field("tags", Kind::Entries(&Kind::Scalar)),

@@ -24,7 +24,7 @@ const KEYS: &[Field] = &[
 ];
 
 const COMMON: &[Field] = &[
-    required("name", Kind::Text),
+    required("name", Kind::Name),
     required("type", Kind::Text),
     field("description", Kind::Text),
     field("tags", Kind::Entries(&Kind::Scalar)),

@@ -23,7 +23,7 @@ pub(crate) const FIELDS: &[Field] = &[
     field("image", Kind::Text),
     field("conda_file", Kind::Anything),
     field("build", Kind::Object(BUILD)),
-    field("name", Kind::Text),
+    field("name", Kind::Name),
     field("version", Kind::TextOrNumber),
     field("description", Kind::Text),
     field("tags", Kind::Entries(&Kind::Scalar)),

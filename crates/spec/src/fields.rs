@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(crate) enum Kind {
     Text,
+    /// The name of what the document is, which is a part of its path.
+    Name,
     /// Text, or a number that is meant as text (a version).
     TextOrNumber,
     /// A whole number, not below the bound.
@@ -186,7 +188,10 @@ impl<'a> Checker<'a> {
                     self.wrong(path, "a number", value);
                 }
             }
-            Kind::Text => match value {
+            Kind::Text | Kind::Name => match value {
+                Value::String(name) if matches!(kind, Kind::Name) && is_no_name(name) => {
+                    self.problem(path, format!("`{name}` is no name"));
+                }
                 Value::String(_) => {}
                 Value::Number(_) | Value::Bool(_) => {
                     self.problem(path, format!("must be text; put {value} in quotes"));
@@ -286,6 +291,11 @@ impl<'a> Checker<'a> {
         };
         self.problem(path, format!("must be {wanted}, not {found}"));
     }
+}
+
+/// In a path it would mean another place.
+fn is_no_name(text: &str) -> bool {
+    matches!(text, "" | "." | "..")
 }
 
 /// A key below a path.

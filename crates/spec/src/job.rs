@@ -20,7 +20,7 @@ pub struct Defaults<'a> {
 /// The keys of every kind of job.
 pub(crate) const COMMON: &[Field] = &[
     field("type", Kind::Text),
-    field("name", Kind::Text),
+    field("name", Kind::Name),
     field("display_name", Kind::Text),
     field("experiment_name", Kind::Text),
     field("description", Kind::Text),

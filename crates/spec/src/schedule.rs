@@ -44,7 +44,7 @@ const TRIGGERS: &[(&str, &[Field])] = &[
 ];
 
 const FIELDS: &[Field] = &[
-    required("name", Kind::Text),
+    required("name", Kind::Name),
     required("trigger", Kind::ByType(TRIGGERS)),
     required("create_job", Kind::Anything),
     field("type", Kind::Word(&["job"])),

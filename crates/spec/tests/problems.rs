@@ -68,6 +68,17 @@ fn bindings_that_lead_nowhere() {
 }
 
 #[test]
+fn names_that_would_be_another_path() {
+    for name in ["", ".", ".."] {
+        check(
+            job,
+            &format!("command: run\nenvironment: {{image: x}}\nname: \"{name}\"\n"),
+            &[&format!("line 3: name: `{name}` is no name")],
+        );
+    }
+}
+
+#[test]
 fn steps_that_wait_in_a_circle() {
     let step = |from: &str| {
         format!(

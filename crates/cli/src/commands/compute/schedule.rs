@@ -204,5 +204,7 @@ fn body(args: &CreateArgs) -> Outcome<(String, Value)> {
     }
     let name = body["name"].as_str().map(str::to_owned);
     let name = name.ok_or_else(|| Failure::usage("the schedule has no name").hint("give it with --name"))?;
+    // The file's may be any text.
+    let name = named(&name).map_err(|why| Failure::usage(why).of_file(args.file.as_deref()))?;
     Ok((name, body))
 }

@@ -206,6 +206,10 @@ fn wrong_usage_is_said() {
         "usage_bad_set",
         home.run(&["compute", "create", "-n", "c1", "-t", "amlcompute", "--set", "x"])
     );
+    assert_snapshot!("usage_empty_name", home.run(&["compute", "show", "-n", ""]));
+    assert_snapshot!("usage_not_a_number", home.run(&["budget", "create", "-n", "b", "--threshold", "12.5"]));
+    assert_snapshot!("usage_below_zero", home.run(&["queue", "cpu", "--top", "-1"]));
+    assert_snapshot!("usage_no_times", home.run(&["cost", "--from", "x", "--to", "y", "--at", "z"]));
     assert_snapshot!("usage_refused_command", home.run(&["ml", "compute", "start", "-n", "ci1"]));
 }
 

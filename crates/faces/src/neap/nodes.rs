@@ -27,9 +27,9 @@ pub(crate) fn list(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> R
     let mut value = Vec::new();
     for cluster in find(app, workspace, name, gone)? {
         for row in app.control.reader().nodes(cluster, gone, limits::NODES_MAX as u32).map_err(unreadable)? {
-            let jobs: Vec<_> = state
-                .nodes
-                .get(&row.id)
+            let node = state.nodes.get(&row.id);
+            let cordon = node.and_then(|node| node.cordon.as_ref());
+            let jobs: Vec<_> = node
                 .into_iter()
                 .flat_map(|node| node.attempts.iter())
                 .filter_map(|attempt| state.jobs.get(&attempt.job))
@@ -38,10 +38,11 @@ pub(crate) fn list(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> R
             value.push(json!({
                 "node_id": format!("n-{}", row.id),
                 "state": row.state,
-                "tier": state.nodes.get(&row.id).map(|node| node.shape.tier.canonical()),
+                "tier": node.map(|node| node.shape.tier.canonical()),
                 "since": row.since.rfc3339(),
                 "reason": row.reason,
-                "cordoned": state.nodes.get(&row.id).and_then(|node| node.cordon.as_ref()).map(|cordon| &*cordon.reason),
+                "cordoned": cordon.is_some(),
+                "cordon_reason": cordon.map(|cordon| &*cordon.reason),
                 "job": jobs.first(),
                 "jobs": jobs,
                 "nominal": capacity(row.nominal),

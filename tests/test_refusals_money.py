@@ -46,14 +46,27 @@ def test_a_budget_on_what_is_not_there(strict):
     create = ["budget", "create", "-n", "bad", "--amount", "1"]
     text = f"The compute 'nowhere' was not found in workspace '{strict.workspace}'."
     refused(strict, ("PUT", BAD, body(scope={"kind": "cluster", **place, "compute": "nowhere"})), [*create, "--compute", "nowhere"], "ResourceNotFound", text, status=404)
-    text = "What the budget is to be on was not found, or has no name."
-    refused(strict, ("PUT", BAD, body(scope={"kind": "user", "user": " "})), [*create, "--user", " "], "ResourceNotFound", text, status=404)
-    refused(strict, ("PUT", BAD, body(scope={"kind": "tag", "tag": "", "value": "x"})), [*create, "--tag", "=x"], "ResourceNotFound", text, status=404)
-    refused(strict, ("PUT", BAD, body(scope={"kind": "job", **place, "job": " "})), [*create, "--job", " "], "ResourceNotFound", text, status=404)
+    for scope, flags in [({"kind": "user", "user": " "}, ["--user", " "]), ({"kind": "tag", "tag": "", "value": "x"}, ["--tag", "=x"]), ({"kind": "job", **place, "job": " "}, ["--job", " "])]:
+        text = f"The {scope['kind']} that the budget is to be on has no name."
+        by_rest(strict, ("PUT", BAD, body(scope=scope)), "BadArgument", text)
+        assert strict.cli(*create, *flags, check=False).returncode in (1, 2)
     group = {"kind": "resource_group", "subscription": strict.subscription, "resource_group": "nowhere"}
+    text = "The resource group 'nowhere' that the budget is to be on was not found."
     refused(strict, ("PUT", BAD, body(scope=group)), [*create, "--on", "group", "-g", "nowhere"], "ResourceNotFound", text, status=404)
     error = by_rest(strict, ("PUT", BAD, body(scope={"kind": "workspace", **place, "workspace": "nowhere"})), "ResourceNotFound", "nowhere", status=404)
+    assert len(error["details"]) == 1, "that it needs a scope is not so"
     by_cli(strict, [*create, "--on", "workspace", "-w", "nowhere"], error["message"], exit=3)
+
+
+def test_a_key_that_no_budget_has(strict):
+    error = by_rest(strict, ("PUT", BAD, body(periode="day", scope={"kind": "user", "user": "ann", "team": "red"})), "BadArgument", "'periode' is not known; a budget has amount_usd, period, at_cap, thresholds, scope.", "'scope.team' is not known; the scope of a budget has kind,")
+    assert len(error["details"]) == 2, error
+    assert strict.http("GET", BAD).status_code == 404
+    # What was answered can be sent back.
+    made = strict.http("PUT", "/neap/v1/budgets/again", body(scope={"kind": "user", "user": "ann"}))
+    assert made.status_code == 201 and strict.http("PUT", "/neap/v1/budgets/again", made.json()).status_code == 200, made.text
+    strict.cli("budget", "delete", "-n", "again")
+    assert strict.http("GET", "/neap/v1/budgets/again").status_code == 404
 
 
 def test_words_that_only_rest_can_get_wrong(strict):

@@ -43,7 +43,11 @@ pub fn put(state: &State, put: PutBudget, now: Millis) -> Result<Vec<Event>, Ref
             {
                 problems.push(Problem::new(Code::BadArgument, "A budget needs an amount.").at("amount"));
             }
-            if scope.is_none() && !problems.iter().any(|problem| problem.target.as_deref() == Some("scope")) {
+            let said = |problem: &Problem| {
+                problem.target.as_deref().is_some_and(|target| target.starts_with("scope"))
+                    || matches!(problem.code, Code::ResourceNotFound | Code::ResourceGroupNotFound)
+            };
+            if scope.is_none() && !problems.iter().any(said) {
                 let message =
                     "A budget needs a scope: a resource group, workspace, cluster, user, tag or job.";
                 problems.push(Problem::new(Code::BadArgument, message).at("scope"));
@@ -105,18 +109,29 @@ fn check_thresholds(thresholds: &[u32], problems: &mut Vec<Problem>) {
 
 fn check_scope(state: &State, scope: &BudgetScope, problems: &mut Vec<Problem>) {
     let live = |id| state.workspaces.get(id).is_some_and(|workspace| !workspace.deleting);
-    let there = match scope {
-        BudgetScope::Group(key) => state.groups.contains_key(key),
-        BudgetScope::Workspace(id) => live(id),
-        BudgetScope::Job { workspace, name } => live(workspace) && !name.trim().is_empty(),
-        BudgetScope::Cluster(id) => state.clusters.get(id).is_some_and(|cluster| !cluster.is_deleting()),
-        BudgetScope::User(owner) => !owner.trim().is_empty(),
-        BudgetScope::Tag { name, .. } => !name.trim().is_empty(),
+    let named = |what: &str, name: &str| {
+        let message = format!("The {what} that the budget is to be on has no name.");
+        name.trim().is_empty().then(|| Problem::new(Code::BadArgument, message))
     };
-    if !there {
-        let message = "What the budget is to be on was not found, or has no name.";
-        problems.push(Problem::new(Code::ResourceNotFound, message).at("scope"));
-    }
+    let there = |what: String, is_there: bool| {
+        let message = format!("{what} that the budget is to be on was not found.");
+        (!is_there).then(|| Problem::new(Code::ResourceNotFound, message))
+    };
+    let problem = match scope {
+        BudgetScope::Group(key) => {
+            there(format!("The resource group '{}'", key.name), state.groups.contains_key(key))
+        }
+        BudgetScope::Workspace(id) => there("The workspace".into(), live(id)),
+        BudgetScope::Job { workspace, name } => named("job", name)
+            .or_else(|| there(format!("The workspace of the job '{name}'"), live(workspace))),
+        BudgetScope::Cluster(id) => {
+            let is_there = state.clusters.get(id).is_some_and(|cluster| !cluster.is_deleting());
+            there("The compute".into(), is_there)
+        }
+        BudgetScope::User(owner) => named("user", owner),
+        BudgetScope::Tag { name, .. } => named("tag", name),
+    };
+    problems.extend(problem.map(|problem| problem.at("scope")));
 }
 
 pub fn delete(state: &State, id: BudgetId) -> Result<Vec<Event>, Refusal> {

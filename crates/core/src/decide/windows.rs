@@ -69,8 +69,9 @@ fn bound(cluster: &Cluster, word: &str, asked: Option<i64>, problems: &mut Vec<P
     let most = cluster.declared.max;
     let bound = u32::try_from(asked).ok().filter(|bound| *bound <= most);
     if bound.is_none() {
+        let raise = if asked > 0 { " Raise max_instances first." } else { "" };
         let message = format!(
-            "{word} is {asked} and max_instances of compute '{}' is {most}; a schedule's {word} is between 0 and that, which is what quotas count. Raise max_instances first.",
+            "{word} is {asked} and max_instances of compute '{}' is {most}; a schedule's {word} is between 0 and that, which is what quotas count.{raise}",
             cluster.name
         );
         problems.push(Problem::new(Code::InvalidScaleSettings, message).at(word));

@@ -129,6 +129,17 @@ fn declared(record: &Record) -> Option<Scale> {
     record.scales.last().map(|(_, scale)| *scale)
 }
 
+/// The idle times that were declared, the shortest and the longest, and both in words.
+fn idle_times(record: &Record) -> Option<(u64, u64, String)> {
+    let times = || record.scales.iter().map(|(_, scale)| scale.idle_ms);
+    let (least, most) = (times().min()?, times().max()?);
+    let words = match least == most {
+        true => seconds(least / 1_000),
+        false => format!("{} to {}", seconds(least / 1_000), seconds(most / 1_000)),
+    };
+    Some((least, most, words))
+}
+
 /// What came of trying several values of one setting.
 struct Best<T> {
     value: T,
@@ -137,10 +148,12 @@ struct Best<T> {
     tried: Vec<(String, Course)>,
 }
 
-/// Runs the work again for each value, and picks the cheapest, if it is cheaper than it was.
+/// Runs the work again for each value, and picks the cheapest of those that are cheaper than it was and good enough. It
+/// saves no more than was truly spent on what it would save: the past need not have gone as its like does.
 fn try_out<T: Copy>(
     record: &Record,
-    as_it_was: &Course,
+    (as_it_was, spent): (&Course, u64),
+    is_good: impl Fn(&Course) -> bool,
     values: impl Iterator<Item = T>,
     word: impl Fn(T) -> String,
     change: impl Fn(Scale, T) -> Scale,
@@ -150,8 +163,12 @@ fn try_out<T: Copy>(
     let best = courses
         .iter()
         .filter(|(_, course)| !course.cut_short && !as_it_was.cut_short && course.cost() < as_it_was.cost())
+        .filter(|(_, course)| is_good(course))
         .min_by_key(|(_, course)| (course.cost(), course.waited_ms))?;
-    let saved = as_it_was.cost() - best.1.cost();
+    let saved = (as_it_was.cost() - best.1.cost()).min(spent);
+    if saved == 0 {
+        return None;
+    }
     let waits_more_ms = signed(best.1.mean_wait_ms()) - signed(as_it_was.mean_wait_ms());
     let value = best.0;
     let tried = courses.into_iter().map(|(value, course)| (word(value), course)).collect();
@@ -168,9 +185,11 @@ fn idle(record: &Record, as_it_was: &Course) -> Option<Finding> {
     if kept == 0 {
         return None;
     }
-    let shorter = IDLE_TRIED_S.into_iter().filter(|s| s * 1_000 < now.idle_ms);
+    let (_, most, was) = idle_times(record)?;
+    let shorter = IDLE_TRIED_S.into_iter().filter(|s| s * 1_000 < most);
+    let with = |scale, s| Scale { idle_ms: s * 1_000, ..scale };
     let Best { value: best, saved, waits_more_ms: more, tried } =
-        try_out(record, as_it_was, shorter, seconds, |scale, s| Scale { idle_ms: s * 1_000, ..scale })?;
+        try_out(record, (as_it_was, kept), |_| true, shorter, seconds, with)?;
     Some(Finding {
         kind: Kind::Idle,
         setting: "idle_time_before_scale_down",
@@ -183,7 +202,7 @@ fn idle(record: &Record, as_it_was: &Course) -> Option<Finding> {
             "Idle nodes cost {} USD. With an idle time of {} in place of {} the same work would have cost {} USD less; jobs would have waited {} on average.",
             usd(kept),
             seconds(best),
-            seconds(now.idle_ms / 1_000),
+            was,
             usd(saved),
             longer(more)
         ),
@@ -198,8 +217,9 @@ fn minimum(record: &Record, as_it_was: &Course) -> Option<Finding> {
     }
     let fewer = (0..now.min).take(MINIMUMS_TRIED as usize);
     let nodes = |n: u32| n.to_string();
+    let with = |scale: Scale, min| Scale { min: scale.min.min(min), ..scale };
     let Best { value: best, saved, waits_more_ms: more, tried } =
-        try_out(record, as_it_was, fewer, nodes, |scale, min| Scale { min: scale.min.min(min), ..scale })?;
+        try_out(record, (as_it_was, record.idle_by_minimum), |_| true, fewer, nodes, with)?;
     Some(Finding {
         kind: Kind::Minimum,
         setting: "min_instances",
@@ -221,12 +241,15 @@ fn minimum(record: &Record, as_it_was: &Course) -> Option<Finding> {
 
 fn churn(record: &Record, as_it_was: &Course) -> Option<Finding> {
     let now = declared(record)?;
-    let longer_ones = IDLE_TRIED_S.into_iter().filter(|s| s * 1_000 > now.idle_ms);
+    let (least, _, was) = idle_times(record)?;
+    let longer_ones = IDLE_TRIED_S.into_iter().filter(|s| s * 1_000 > least);
     if as_it_was.boots < 2 {
         return None;
     }
+    let with = |scale, s| Scale { idle_ms: s * 1_000, ..scale };
+    let fewer_boots = |course: &Course| course.boots < as_it_was.boots;
     let Best { value: best, saved, waits_more_ms: more, tried } =
-        try_out(record, as_it_was, longer_ones, seconds, |scale, s| Scale { idle_ms: s * 1_000, ..scale })?;
+        try_out(record, (as_it_was, record.spent_in_all()), fewer_boots, longer_ones, seconds, with)?;
     let boots =
         |word: &str| tried.iter().find(|(tried, _)| tried == word).map_or(0, |(_, course)| course.boots);
     Some(Finding {
@@ -241,7 +264,7 @@ fn churn(record: &Record, as_it_was: &Course) -> Option<Finding> {
             "{} nodes were started, and gone again before the next job came. With an idle time of {} in place of {} there would have been {}, at {} USD less; jobs would have waited {} on average.",
             as_it_was.boots,
             seconds(best),
-            seconds(now.idle_ms / 1_000),
+            was,
             boots(&seconds(best)),
             usd(saved),
             longer(more)

@@ -70,27 +70,28 @@ fn a_budget_is_on_something_that_is_there_and_has_a_name() {
     let group = |name| BudgetScope::Group(GroupKey::new("s", name));
     let of_job = |workspace, name: &str| BudgetScope::Job { workspace, name: name.into() };
     let tag = |name: &str| BudgetScope::Tag { name: name.into(), value: "".into() };
-    for (scope, found) in [
-        (group("g"), true),
-        (group("other"), false),
-        (BudgetScope::Workspace(WORKSPACE), true),
-        (BudgetScope::Workspace(WorkspaceId(9)), false),
-        (BudgetScope::Workspace(WorkspaceId(2)), false),
-        (of_job(WORKSPACE, "later"), true),
-        (of_job(WORKSPACE, " "), false),
-        (of_job(WorkspaceId(9), "later"), false),
-        (of_job(WorkspaceId(2), "later"), false),
-        (BudgetScope::Cluster(CPU), true),
-        (BudgetScope::Cluster(ClusterId(9)), false),
-        (BudgetScope::Cluster(ClusterId(2)), false),
-        (user("ada"), true),
-        (user(" "), false),
-        (tag("team"), true),
-        (tag(" "), false),
+    let (missing, unnamed) = (Some(Code::ResourceNotFound), Some(Code::BadArgument));
+    for (scope, expect) in [
+        (group("g"), None),
+        (group("other"), missing),
+        (BudgetScope::Workspace(WORKSPACE), None),
+        (BudgetScope::Workspace(WorkspaceId(9)), missing),
+        (BudgetScope::Workspace(WorkspaceId(2)), missing),
+        (of_job(WORKSPACE, "later"), None),
+        (of_job(WORKSPACE, " "), unnamed),
+        (of_job(WorkspaceId(9), "later"), missing),
+        (of_job(WorkspaceId(2), "later"), missing),
+        (BudgetScope::Cluster(CPU), None),
+        (BudgetScope::Cluster(ClusterId(9)), missing),
+        (BudgetScope::Cluster(ClusterId(2)), missing),
+        (user("ada"), None),
+        (user(" "), unnamed),
+        (tag("team"), None),
+        (tag(" "), unnamed),
     ] {
         let answer = world.ask(put("new", scope.clone(), 5, Every::Day));
         let refused = answer.err().map(|refusal| refusal.code());
-        assert_eq!(refused, (!found).then_some(Code::ResourceNotFound), "{scope:?}");
+        assert_eq!(refused, expect, "{scope:?}");
     }
 }
 

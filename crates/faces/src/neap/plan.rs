@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::response::Response;
+use neap_core::cluster::Cluster;
 use neap_core::decide::decide;
 use neap_core::forecast::{self, Asked, Assumed, Basis, Effort, End, Outlook, Range, Wanted, basis};
 use neap_core::plan::{Dirty, plan_into};
@@ -54,10 +55,14 @@ pub(crate) async fn compute(
             draft.emit(now, event);
         }
         coming.extend(command.map(|command| (now, command)));
-        let Some(cluster) = draft.state.cluster(workspace, &name).map(|cluster| cluster.id) else {
+        let Some(cluster) = draft.state.cluster(workspace, &name) else {
             return Err(internal("The cluster is not there after its change."));
         };
-        of_cluster(&state, now, &coming, (cluster, &name))
+        let mut answer = of_cluster(&state, now, &coming, (cluster.id, &name))?;
+        if let (Some(notes), Some(note)) = (answer["notes"].as_array_mut(), kept(&state, cluster)) {
+            notes.push(note.into());
+        }
+        Ok(answer)
     };
     Ok(reply::ok(&blocking(told).await??))
 }
@@ -153,6 +158,20 @@ fn in_the_way(submitted: &State, mine: &[JobId], now: Millis) -> Vec<String> {
         .collect()
 }
 
+/// What another minimum costs, whatever comes: no job pays for it, so it is in nobody's figures.
+fn kept(before: &State, after: &Cluster) -> Option<String> {
+    let was = before.clusters.get(&after.id).map_or(0, |cluster| cluster.declared.min);
+    let now = after.declared.min;
+    if was == now {
+        return None;
+    }
+    let a_day = MicroUsd(after.shape.price.0.saturating_mul(24).saturating_mul(now.abs_diff(was).into()));
+    let word = if now > was { "more" } else { "less" };
+    Some(format!(
+        "min_instances {now} in place of {was}: nodes that are kept when nothing runs cost up to {a_day} a day {word}."
+    ))
+}
+
 fn of_cluster(
     state: &State,
     now: Millis,
@@ -174,16 +193,18 @@ fn of_cluster(
         notes.push(format!("What is unknown is so because {}.", unknown(state, &assumed, cluster, &with)));
     }
     notes.extend(looked(&with, &without));
-    let all: Vec<JobId> = state.jobs.keys().copied().take(limits::PLAN_JOBS_MAX).collect();
+    let of_it = |(_, job): &(&JobId, &Arc<neap_core::job::Job>)| job.cluster == cluster;
+    let all: Vec<JobId> =
+        state.jobs.iter().filter(of_it).map(|(id, _)| *id).take(limits::PLAN_JOBS_MAX).collect();
     let side = |outlook: &Outlook| {
         json!({
             "all_done": times(outlook.end_of(&all), now),
-            "cost": costs(outlook.paid_by_all()),
+            "cost": costs(outlook.paid(&all)),
             "nodes": timeline(outlook, &all),
         })
     };
     Ok(json!({
-        "cluster": name, "at": now.rfc3339(), "jobs": state.jobs.len(),
+        "cluster": name, "at": now.rfc3339(), "jobs": all.len(),
         "with": side(&with), "without": side(&without),
         "delayed": delayed, "sooner": sooner,
         "courses": with.courses.len(),

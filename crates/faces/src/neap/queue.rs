@@ -92,7 +92,6 @@ pub(crate) fn get(app: &App, ask: &Ask, workspace: &Workspace, name: &str) -> Re
             "min": cluster.scale.min, "max": cluster.scale.max},
         "cuts": cluster.cuts.iter().map(neap_core::cluster::Cut::sentence)
             .chain(neap_core::explain::take_nobody(&state, cluster)).collect::<Vec<_>>(),
-        "running_in_all": cluster.active.len(),
     })))
 }
 
@@ -227,9 +226,13 @@ async fn set(app: &App, ask: &Ask, workspace: &Workspace) -> Result<Response, Re
     };
     Refusal::unless_empty(problems)?;
     let remove = body.get("remove").and_then(Value::as_bool).unwrap_or(false);
+    let key = AllowanceKey { within, who };
+    // What is not said stays as it is.
+    let old = state.allowances.get(&key).copied();
+    let jobs = jobs.or(old.and_then(|old| old.jobs));
+    let cores = cores.or(old.and_then(|old| old.cores));
     let allowance = (!remove).then_some(Allowance { jobs, cores });
     let by = ask.caller.actor.as_str().into();
-    let key = AllowanceKey { within, who };
     app.submit(&ask.caller, Command::SetAllowance { key: key.clone(), allowance, by }, Vec::new()).await?;
     let set: Vec<Value> = allowance.map(|allowance| shown(&state, &key, allowance)).into_iter().collect();
     Ok(reply::ok(&json!({"value": set})))

@@ -78,7 +78,7 @@ pub fn unblock(state: &State, id: JobId, now: Millis) -> Option<Verdict> {
     let cluster = state.clusters.get(&job.cluster)?;
     // Where it may have nodes of either tier, each is a way of its own.
     let parts = mix::parts_for(cluster, job);
-    let mut constraints: Vec<Constraint> = Vec::new();
+    let mut ways: Vec<(BTreeSet<Kind>, Way)> = Vec::new();
     let mut unblocking: Vec<BTreeSet<Kind>> = Vec::new();
     let mut ahead = Ahead::none();
     for (_, part) in &parts {
@@ -93,15 +93,8 @@ pub fn unblock(state: &State, id: JobId, now: Millis) -> Option<Verdict> {
             jumps.insert(Kind::QueueOrder);
             unblocking.push(jumps);
         }
-        for constraint in in_turn.blocked.into_iter().chain(as_first.blocked) {
-            if constraints.iter().all(|told| told.kind != constraint.kind) {
-                constraints.push(constraint);
-            }
-        }
+        ways.extend([(kinds(&in_turn), in_turn), (kinds(&as_first), as_first)]);
         ahead = Ahead { nodes: ahead.nodes.max(before.nodes), ..before };
-    }
-    if ahead.jobs > 0 {
-        constraints.push(order(cluster, &ahead));
     }
     // Some get by with less: one that is certain to end may go before others, a share may fit beside what runs. Where
     // that can be tried out in good time, the planner says.
@@ -110,7 +103,17 @@ pub fn unblock(state: &State, id: JobId, now: Millis) -> Option<Verdict> {
         unblocking = least(state, id, &all, now);
     }
     let told: BTreeSet<Kind> = unblocking.iter().flatten().copied().collect();
-    constraints.retain(|constraint| told.contains(&constraint.kind));
+    // Each kind in the words of a way that is open once a set is lifted, if there is one.
+    ways.sort_by_key(|(kinds, _)| !unblocking.iter().any(|set| kinds.is_subset(set)));
+    let mut constraints: Vec<Constraint> = Vec::new();
+    for constraint in ways.into_iter().flat_map(|(_, way)| way.blocked) {
+        if told.contains(&constraint.kind) && constraints.iter().all(|other| other.kind != constraint.kind) {
+            constraints.push(constraint);
+        }
+    }
+    if told.contains(&Kind::QueueOrder) {
+        constraints.push(order(cluster, &ahead));
+    }
     // Nothing of its own is in the way: others go first.
     let lets_others = parts.iter().find_map(|(_, part)| yields(state, part));
     if let Some(cut) = lets_others.filter(|_| !told.contains(&Kind::Provider)) {

@@ -90,12 +90,13 @@ fn depends_on(code: &str) -> Option<&'static [&'static str]> {
         "location",
         "compute",
         "resources",
-        "queue_settings",
+        "job_tier",
         "jobs",
     ];
     Some(match code {
         "InvalidScaleSettings" => SCALE,
-        "InvalidVmSize" => &["size", "tier", "location"],
+        // Without a tier it is dedicated, which every size has.
+        "InvalidVmSize" => &["size", "location"],
         "LocationNotAvailable" => &["location", "size"],
         "InvalidResourceName" | "JobNameTaken" | "ComputeNameTaken" => &["name"],
         "EnvironmentNotFound" => &["environment", "jobs"],

@@ -112,3 +112,27 @@ fn a_window_on_a_mixed_cluster_tells_the_clusters_numbers_and_what_is_left_to_th
         "{told}"
     );
 }
+
+#[test]
+fn of_two_tiers_the_limit_is_told_whose_lifting_helps() {
+    let mut world = World::new();
+    world.tell(Command::PutCluster(PutCluster {
+        tier: Some("low_priority".into()),
+        dedicated: Some(1),
+        max: Some(3),
+        ..cluster("cpu")
+    }));
+    let pair = world.submit_job(gang("pair", 2));
+    for pool in [Pool::Dedicated, Pool::LowPriority] {
+        let key = QuotaKey { holder: Holder::Subscription("s".into()), location: "westus".into(), pool };
+        world.tell(Command::SetQuota { key, limit: Some(0), by: "me".into() });
+    }
+    for node in world.state.nodes.keys().map(|id| id.0).collect::<Vec<_>>() {
+        world.gone(node);
+    }
+    let verdict = unblock(&world.state, pair, world.now).expect("it waits");
+    let told: Vec<String> =
+        verdict.constraints.iter().map(|constraint| constraint.sentence.clone()).collect();
+    assert!(told.iter().any(|sentence| sentence.contains("LowPriority")), "{told:?}");
+    assert!(!told.iter().any(|sentence| sentence.contains("Dedicated")), "the floor has one node: {told:?}");
+}

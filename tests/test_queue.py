@@ -66,6 +66,9 @@ def test_a_user_has_as_many_running_as_is_allowed(server, cluster):
     told = server.json("explain", "job", second)["verdict"]
     assert [c["kind"] for c in told["constraints"]] == ["allowance"], told
     assert "each user may have at a time: 1 of 1 are in use" in told["constraints"][0]["sentence"]
+    # What is not said stays as it is.
+    rows = server.json("quota", "user", "--cores", "64", "--compute", cluster)
+    assert rows == [{"who": "each user", "within": f"compute {cluster}", "jobs": 1, "cores": 64}], rows
     server.cli("job", "cancel", "-n", first)
     server.wait_job(second, {"Completed"})
     assert server.json("quota", "user", "--compute", cluster, "--remove") == []
@@ -81,6 +84,13 @@ def test_nodes_are_cordoned_drained_and_removed(server, cluster):
     server.wait_job(job, {"Canceled"})
     waits = server.submit(cluster, "true")
     assert server.json("explain", "job", waits)["status"] == "Queued", "nothing new on a cordoned node"
+    [row] = server.json("compute", "list-nodes", "-n", cluster)
+    assert (row["cordoned"], row["cordon_reason"]) == (True, "a look"), row
+    for asked in (("explain", "job", waits), ("explain", "cluster", cluster), ("queue", cluster)):
+        done = server.cli(*asked)
+        said = done.stdout + done.stderr
+        assert f"Its node {node} is cordoned (a look): nothing new comes onto it; 'neap node uncordon {node} --cluster {cluster}'" in said, said
+        assert "busy and" not in said and "heard of for a while" not in said and "on their way" not in said, said
     server.cli("node", "uncordon", node, "-c", cluster)
     server.wait_job(waits, {"Completed"})
     last = running(server, cluster)

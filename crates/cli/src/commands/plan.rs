@@ -258,6 +258,20 @@ fn moved(answer: &Value, known: bool) -> String {
             let _ = writeln!(out, "  {} ({}) {by}", text(job, "job"), text(job, "owner"));
         }
     }
+    let interrupted: Vec<&str> =
+        list(&answer["interrupted"]["jobs"]).iter().filter_map(Value::as_str).collect();
+    if !interrupted.is_empty() {
+        let _ = writeln!(
+            out,
+            "Their nodes would be taken back, and they would be queued again: {}{}.",
+            interrupted.join(", "),
+            if answer["interrupted"]["count"].as_u64() > Some(interrupted.len() as u64) {
+                ", …"
+            } else {
+                ""
+            }
+        );
+    }
     match (out.is_empty(), known) {
         (true, true) => "Nobody else would start later.\n".into(),
         (true, false) => "Whether somebody else would start later is not known.\n".into(),

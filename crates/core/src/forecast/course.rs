@@ -1,10 +1,11 @@
 //! What became of a forecast, read from the events alone: when jobs began and ended, how many nodes there were, and what
 //! they cost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::Event;
 use crate::ids::{ClusterId, JobId};
+use crate::job::StopReason;
 use crate::limits::FORECAST_MOMENTS_MAX;
 use crate::meter::{Posting, Segment};
 use crate::state::State;
@@ -15,6 +16,8 @@ use crate::units::Millis;
 pub struct Course {
     /// Those that began or ended.
     pub jobs: BTreeMap<JobId, Span>,
+    /// Those whose nodes are taken back, so that they are queued again.
+    pub interrupted: BTreeSet<JobId>,
     /// The nodes of the cluster that is watched, whenever their number changes.
     pub nodes: Vec<Moment>,
     /// What jobs pay from now on, in micro-units: the boot of nodes that they waited for, their run, and idle time after.
@@ -69,6 +72,9 @@ impl Course {
         match event {
             Event::JobPlaced(e) => {
                 self.jobs.entry(e.id).or_default().start.get_or_insert(at);
+            }
+            Event::AttemptStopRequested(e) if e.why == StopReason::Preempt => {
+                self.interrupted.insert(e.id);
             }
             Event::JobEnded(e) => self.jobs.entry(e.id).or_default().end = Some(at),
             _ => {}

@@ -204,6 +204,20 @@ impl Outlook {
     }
 }
 
+impl Outlook {
+    /// Jobs that are interrupted in more than half of the courses, and were not without what was asked about.
+    pub fn interrupted(&self, without: &Self, state: &State) -> BTreeSet<JobId> {
+        let often = |outlook: &Self, job: &JobId| {
+            let of = outlook.courses.iter().filter(|course| course.interrupted.contains(job)).count();
+            of * 2 > outlook.courses.len()
+        };
+        let all: BTreeSet<JobId> =
+            self.courses.iter().flat_map(|course| course.interrupted.iter().copied()).collect();
+        let known = |job: &JobId| job.0 < state.next.job.0;
+        all.into_iter().filter(|job| known(job) && often(self, job) && !often(without, job)).collect()
+    }
+}
+
 /// Jobs of a cluster whose times nobody knows, and for which others may wait: of those that run and of the first in the queue.
 pub fn unknown<'a>(
     state: &'a State,

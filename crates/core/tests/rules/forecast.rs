@@ -1,6 +1,6 @@
 //! What is foreseen: the smallest worlds that show what is known, what is not, and how far is looked.
 
-use neap_core::command::SubmitJob;
+use neap_core::command::{PutCluster, SubmitJob};
 use neap_core::forecast::{
     Asked, Assumed, Basis, Course, Drawn, Effort, End, Outlook, Question, Span, Wanted, basis, course,
     outlook,
@@ -10,7 +10,7 @@ use neap_core::job::Exit;
 use neap_core::limits::{FORECAST_COURSES, HISTORY_SAMPLES_ENOUGH};
 use neap_core::{Command, JobId, Millis};
 
-use crate::world::{CPU, World, gang, job};
+use crate::world::{CPU, World, cluster, gang, job, settings};
 
 fn like(name: &str, work: &str) -> SubmitJob {
     SubmitJob { like: Some(Like::of("e", work, "")), ..job(name) }
@@ -211,4 +211,25 @@ fn it_is_said_how_far_was_looked() {
     assert_eq!((cut.courses.len(), cut.end_reason()), (1, End::Bound));
     assert_eq!(cut.start(ids[49]).p50, None);
     assert!(cut.looked_until().is_some());
+}
+
+#[test]
+fn whose_nodes_would_be_taken_back_is_foreseen() {
+    let mut world = World::new();
+    world.tell(Command::Start { release: "test".into(), settings: settings(|s| s.provider.nodes_max = 1) });
+    world.tell(Command::PutCluster(PutCluster { max: Some(1), ..cluster("cpu") }));
+    world.tell(Command::PutCluster(PutCluster {
+        tier: Some("low_priority".into()),
+        max: Some(1),
+        ..cluster("spot")
+    }));
+    let spot = world.submit_job(SubmitJob { cluster: "spot".into(), ..like("spot", "y") });
+    world.ready(1);
+    world.start(spot);
+    let mine = [world.state.next.job];
+    let coming = [(world.now, Command::SubmitJob(like("dedicated", "y")))];
+    let with = all(&world, Wanted::StartsAndEndsOf(&mine), &coming);
+    let without = all(&world, Wanted::Starts, &[]);
+    assert_eq!(with.interrupted(&without, &world.state), [spot].into());
+    assert!(without.interrupted(&with, &world.state).is_empty());
 }

@@ -140,7 +140,7 @@ fn of_job(
         "cost": costs(with.paid(&mine)),
         "durations": durations(&draft.state, &assumed, &mine),
         "nodes": timeline(&with, &mine),
-        "delayed": delayed, "sooner": sooner,
+        "delayed": delayed, "sooner": sooner, "interrupted": interrupted(state, &with, &without),
         "courses": with.courses.len(),
         "notes": notes,
     }))
@@ -206,7 +206,7 @@ fn of_cluster(
     Ok(json!({
         "cluster": name, "at": now.rfc3339(), "jobs": all.len(),
         "with": side(&with), "without": side(&without),
-        "delayed": delayed, "sooner": sooner,
+        "delayed": delayed, "sooner": sooner, "interrupted": interrupted(state, &with, &without),
         "courses": with.courses.len(),
         "notes": notes,
     }))
@@ -284,6 +284,14 @@ fn moved(state: &State, with: &Outlook, without: &Outlook) -> (Value, Value) {
         json!({"count": list.len(), "jobs": first})
     };
     (shown(later), shown(sooner))
+}
+
+/// Whose nodes would be taken back for it.
+fn interrupted(state: &State, with: &Outlook, without: &Outlook) -> Value {
+    let jobs = with.interrupted(without, state);
+    let name = |id: &JobId| state.jobs.get(id).map(|job| job.name.clone());
+    let first: Vec<_> = jobs.iter().filter_map(name).take(limits::PLAN_MOVED_TOLD).collect();
+    json!({"count": jobs.len(), "jobs": first})
 }
 
 /// How far ahead was looked, where that was not far enough.

@@ -257,7 +257,7 @@ def test_a_gpu_cluster_is_declared_with_a_warning_and_its_jobs_are_refused_with_
     answer = server.http("PUT", f"{server.ws()}/jobs/{unique('job')}", server.job_body(compute, "true"))
     error = answer.json()["error"]
     assert answer.status_code == 400 and error["code"] == "GpuNotAvailable", answer.text
-    for part in ("needs 2 GPU(s)", "has 2 x A100", "this machine has none: 2 missing", "neap up --emulate-gpus 2", "gpus: 0"):
+    for part in ("needs 2 GPUs", "has 2 x A100", "this machine has none: 2 missing", "neap up --emulate-gpus 2", "gpus: 0"):
         assert part in error["message"], error["message"]
     file = tmp_path / "job.yml"
     file.write_text(yaml.safe_dump({"command": "true", "environment": {"image": "library/python:latest"}, "compute": f"azureml:{compute}"}))

@@ -49,4 +49,5 @@ def test_a_wrong_size_stops_the_start_and_is_named(own_server):
     server.home.mkdir(exist_ok=True)
     (server.home / "config.yaml").write_text("sizes: [{name: 'a b', cores: 0, memory_gb: 1}]\nprices: {Nope: {dedicated: 1}}\n")
     failed = server.up(check=False)
-    assert failed.returncode != 0 and "'a b' is no name" in failed.stderr and "'Nope' is not in the catalogue" in failed.stderr, failed.stderr
+    assert failed.returncode != 0 and "sizes[0].name: must be 1 to 64 letters" in failed.stderr, failed.stderr
+    assert "prices.Nope: is not in the catalogue" in failed.stderr, failed.stderr

@@ -119,7 +119,12 @@ def test_a_wrong_location_stops_the_start_and_is_named(own_server):
     server.home.mkdir(exist_ok=True)
     (server.home / "config.yaml").write_text("locations: [{name: a, price_factor: -1, latency_ms: {b: 1}}, a]\ncharges: {transfer_gb: -1}\n")
     failed = server.up(check=False)
-    for part in ("'a' is there twice", "price_factor of 'a'", "names 'b', which is no location here", "charges:"):
+    for part in (
+        "line 1: locations[1]: 'a' is there twice",
+        "line 1: locations[0].price_factor: must be 0 to 1000",
+        "line 1: locations[0].latency_ms.b: 'b' is no location here",
+        "line 2: charges.transfer_gb: must be 0 to",
+    ):
         assert failed.returncode != 0 and part in failed.stderr, failed.stderr
 
 

@@ -214,7 +214,7 @@ def test_a_gpu_that_is_not_there(strict, tmp_path):
     name = unique("rf")
     strict.make_cluster(name, 0, 1, size="STANDARD_NC4AS_T4_V3")
     text = (
-        "The job needs 1 GPU(s) (size STANDARD_NC4AS_T4_V3 has 1 x T4) and this machine has none: 1 missing. It is not run on the CPU instead; use a size without GPUs, "
+        "The job needs 1 GPU (size STANDARD_NC4AS_T4_V3 has 1 x T4) and this machine has none: 1 missing. It is not run on the CPU instead; use a size without GPUs, "
         "state resources.properties.neap.gpus: 0, run the server on a machine with NVIDIA GPUs ('neap doctor' lists them), or start it with 'neap up --emulate-gpus 1' "
         "to try things out with pretended ones."
     )

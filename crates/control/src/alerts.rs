@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use neap_core::health::Figures;
 use neap_core::job::{Outcome, Status};
+use neap_core::units::{jobs_wait, many, nodes_are};
 use neap_core::{BudgetId, ClusterId, DocHash, MicroUsd, Millis};
 use serde::{Deserialize, Serialize};
 
@@ -311,7 +312,7 @@ impl Alerts {
         }
         if figures.queued > 0 && figures.oldest_wait_ms >= rules.queue_delay_ms {
             let (waiting, seconds) = (figures.queued, figures.oldest_wait_ms / 1000);
-            hold(Kind::QueueDelay, format!("{waiting} jobs wait, the oldest for {seconds} s."));
+            hold(Kind::QueueDelay, format!("{}, the oldest for {seconds} s.", jobs_wait(waiting)));
         }
         let taken =
             self.evictions.get(&cluster.id).filter(|taken| taken.at.len() >= rules.evictions as usize);
@@ -321,7 +322,8 @@ impl Alerts {
             hold(
                 Kind::EvictionStorm,
                 format!(
-                    "{count} nodes were taken back within {seconds} s; the last: {why}. Jobs that must go on can ask for dedicated nodes."
+                    "{count} {} taken back within {seconds} s; the last: {why}. Jobs that must go on can ask for dedicated nodes.",
+                    if count == 1 { "node was" } else { "nodes were" }
                 ),
             );
         }
@@ -329,17 +331,20 @@ impl Alerts {
             cluster.last_boot_reason.as_ref().map_or_else(String::new, |why| format!(" The last: {why}."));
         let unusable = figures.in_state("unusable");
         if unusable > 0 {
-            hold(Kind::UnusableNodes, format!("{unusable} nodes are unusable.{why}"));
+            hold(Kind::UnusableNodes, format!("{} unusable.{why}", nodes_are(unusable, "")));
         }
         if figures.boot_failures >= rules.provisioning_failures {
             let failures = figures.boot_failures;
-            hold(Kind::ProvisioningFailed, format!("{failures} nodes in a row did not start.{why}"));
+            hold(
+                Kind::ProvisioningFailed,
+                format!("{} in a row did not start.{why}", many(failures, "node")),
+            );
         }
         if figures.live > figures.min {
             let since = *self.above_min_since.entry(cluster.id).or_insert(now);
             if now.since(since) >= rules.above_min_ms {
                 let (live, min, seconds) = (figures.live, figures.min, now.since(since) / 1000);
-                let summary = format!("{live} nodes for {seconds} s; the minimum is {min}.");
+                let summary = format!("{} for {seconds} s; the minimum is {min}.", many(live, "node"));
                 hold(Kind::AboveMinimum, summary);
             }
         } else {

@@ -14,7 +14,7 @@ use crate::node::Node;
 use crate::queue::{Lane, Share};
 use crate::quota::QuotaKey;
 use crate::state::GroupKey;
-use crate::units::{Capacity, MicroUsd, Millis, more_nodes_are, nodes_are};
+use crate::units::{Capacity, MicroUsd, Millis, many, more_nodes_are, nodes_are};
 use crate::window::{Scheduled, Windows};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -296,13 +296,15 @@ impl Cut {
             }
             Self::ProviderNodes { in_use, max } => {
                 format!(
-                    "The provider makes at most {max} nodes (local.max_nodes) and {in_use} exist, over all clusters."
+                    "The provider makes at most {} (local.max_nodes) and {in_use} exist, over all clusters.",
+                    many(*max, "node")
                 )
             }
             Self::ProviderCapacity { free, needed } if needed.gpus > free.gpus => {
                 format!(
-                    "A node needs {} GPU(s) and {} of this machine's are free; a GPU is never in two nodes.",
-                    needed.gpus, free.gpus
+                    "A node needs {} and {} of this machine's are free; a GPU is never in two nodes.",
+                    many(needed.gpus, "GPU"),
+                    free.gpus
                 )
             }
             Self::ProviderCapacity { free, needed } => {
@@ -326,7 +328,8 @@ impl Cut {
             }
             Self::BootBackoff { failures, retry_at } => {
                 format!(
-                    "{failures} nodes in a row failed to start; the next is tried at {}.",
+                    "{} in a row failed to start; the next is tried at {}.",
+                    many(*failures, "node"),
                     retry_at.rfc3339()
                 )
             }

@@ -5,6 +5,7 @@
 use crate::catalogue;
 use crate::job::AttemptFacts;
 use crate::limits::{GPU_HINT_BELOW_PERCENT, GPU_HINT_SECONDS_MIN};
+use crate::units::many;
 
 /// Mean over the time it ran and over its GPUs, in percent with one digit: `37.5`.
 pub const UTILIZATION: &str = "neap.gpu.utilization";
@@ -17,7 +18,7 @@ pub const HINT: &str = "neap.gpu.hint";
 fn model(size: &str, gpus: u32) -> String {
     match catalogue::size(size).map(|size| size.gpu_type).filter(|kind| !kind.is_empty()) {
         Some(kind) => format!("{gpus} x {kind}"),
-        None => format!("{gpus}"),
+        None => many(gpus, "GPU"),
     }
 }
 
@@ -32,10 +33,11 @@ fn has(machine: u32) -> String {
 pub fn refusal(needs: u32, size: &str, nominal: u32, machine: u32) -> Option<String> {
     (needs > machine).then(|| {
         format!(
-            "The job needs {needs} GPU(s) (size {size} has {}) and this machine has {}: {} missing. It is not run on the CPU \
+            "The job needs {} (size {size} has {}) and this machine has {}: {} missing. It is not run on the CPU \
              instead; use a size without GPUs, state resources.properties.neap.gpus: 0, run the server on a machine with \
              NVIDIA GPUs ('neap doctor' lists them), or start it with 'neap up --emulate-gpus {needs}' to try things out \
              with pretended ones.",
+            many(needs, "GPU"),
             model(size, nominal),
             has(machine),
             needs - machine
@@ -47,7 +49,7 @@ pub fn refusal(needs: u32, size: &str, nominal: u32, machine: u32) -> Option<Str
 pub fn warning(size: &str, nominal: u32, machine: u32) -> Option<String> {
     (nominal > machine).then(|| {
         format!(
-            "Size {size} has {} GPU(s) and this machine has {}: the cluster is declared, and jobs on it that need more are \
+            "Size {size} has {} and this machine has {}: the cluster is declared, and jobs on it that need more are \
              refused (GpuNotAvailable). 'neap doctor' lists the machine's GPUs; 'neap up --emulate-gpus {nominal}' pretends \
              to have them.",
             model(size, nominal),
@@ -83,14 +85,14 @@ mod tests {
     #[test]
     fn what_is_missing_is_named() {
         let text = refusal(1, "STANDARD_NC4AS_T4_V3", 1, 0).unwrap();
-        assert!(text.contains("needs 1 GPU(s) (size STANDARD_NC4AS_T4_V3 has 1 x T4)"), "{text}");
+        assert!(text.contains("needs 1 GPU (size STANDARD_NC4AS_T4_V3 has 1 x T4)"), "{text}");
         assert!(text.contains("has none: 1 missing") && text.contains("neap up --emulate-gpus 1"), "{text}");
         let text = refusal(8, "Standard_ND96isr_H100_v5", 8, 2).unwrap();
         assert!(text.contains("this machine has 2: 6 missing"), "{text}");
         assert_eq!(refusal(2, "x", 2, 2), None);
         assert_eq!(refusal(0, "x", 8, 0), None);
         let text = warning("Standard_ND96isr_H100_v5", 8, 2).unwrap();
-        assert!(text.contains("has 8 x H100 GPU(s) and this machine has 2"), "{text}");
+        assert!(text.contains("has 8 x H100 and this machine has 2"), "{text}");
         assert_eq!(warning("Standard_DS3_v2", 0, 0), None);
     }
 

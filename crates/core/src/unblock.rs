@@ -21,7 +21,7 @@ use crate::plan::{Packing, counted, has_room, provider_nodes_ever, yields};
 use crate::queue::Order;
 use crate::quota;
 use crate::state::State;
-use crate::units::{Capacity, Millis, more_nodes_are, nodes_are};
+use crate::units::{Capacity, Millis, many, more_nodes_are, nodes_are};
 use crate::whatif;
 use crate::window;
 
@@ -353,7 +353,7 @@ fn provider(state: &State, nominal: Capacity, missing: u32, job: &Job) -> Option
         if each.gpus > free.gpus {
             return Some(format!(
                 "{} needed{at_once}; {} of this machine's are free, and a GPU is never in two nodes.",
-                more_nodes_are(missing, &format!(" with {} GPU(s)", each.gpus)),
+                more_nodes_are(missing, &format!(" with {}", many(each.gpus, "GPU"))),
                 machine.minus(state.provided).gpus
             ));
         }

@@ -73,12 +73,20 @@ impl fmt::Display for Capacity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (whole, rest) = (self.cpus_milli / 1000, self.cpus_milli % 1000);
         if rest == 0 {
-            write!(f, "{whole} cores, ")?;
+            write!(f, "{}, ", many(whole, "core"))?;
         } else {
             write!(f, "{whole}.{rest:03} cores, ")?;
         }
         write!(f, "{} MB", self.memory_mb)?;
-        if self.gpus > 0 { write!(f, ", {} GPUs", self.gpus) } else { Ok(()) }
+        if self.gpus > 0 { write!(f, ", {}", many(self.gpus, "GPU")) } else { Ok(()) }
+    }
+}
+
+/// `1 node`, `2 nodes`: for sentences.
+pub fn many(count: impl Into<u64>, one: &str) -> String {
+    match count.into() {
+        1 => format!("1 {one}"),
+        n => format!("{n} {one}s"),
     }
 }
 
@@ -99,7 +107,7 @@ pub fn more_nodes_are(nodes: u32, of: &str) -> String {
 }
 
 /// `1 job waits`, `2 jobs wait`.
-pub fn jobs_wait(jobs: usize) -> String {
+pub fn jobs_wait(jobs: u64) -> String {
     match jobs {
         1 => "1 job waits".into(),
         n => format!("{n} jobs wait"),

@@ -56,7 +56,7 @@ pub enum Error {
     Sandbox { node: NodeId, source: neap_sandbox::Error },
     #[error("listing the nodes in {folder}: {source}")]
     List { folder: String, source: std::io::Error },
-    #[error("node n-{node} needs {needed} GPU(s) and {free} of this machine's are free")]
+    #[error("node n-{node} needs {needed} of this machine's GPUs and {free} are free")]
     Gpus { node: NodeId, needed: u32, free: usize },
     #[error("the provider was interrupted")]
     Interrupted,

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use neap_core::Capacity;
 use neap_core::settings::{ProviderSettings, Settings};
+use neap_core::{Capacity, catalogue};
 use neap_faces::{EnvironmentRules, MappedEnvironment};
 use neap_protocol::Isolation;
 use neap_providers::{EngineKind, EngineSettings, Eviction};
@@ -13,6 +13,7 @@ use serde::Deserialize;
 
 mod check;
 mod locations;
+mod read;
 mod sizes;
 
 pub use locations::{ChargeRules, LocationRule};
@@ -29,8 +30,8 @@ pub struct Config {
     pub prices: BTreeMap<String, PriceRule>,
     /// What is paid for beside nodes.
     pub charges: ChargeRules,
-    /// The location of the default workspace.
-    pub default_location: String,
+    /// The location of the default workspace; absent: `eastus`, or the first of `locations` that do not have it.
+    pub default_location: Option<String>,
     /// How long a node may be unheard before its work may run elsewhere.
     pub lease_ttl_seconds: u64,
     /// Between the polite and the final signal when an attempt is stopped.
@@ -210,14 +211,20 @@ pub struct Local {
 
 /// Low-priority nodes are taken back after a random while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct EvictionRule {
     /// How long one lives on average, as `PT2H`.
     #[serde(deserialize_with = "duration_ms")]
     pub mean: u64,
     /// From the word to the end, as `PT30S`.
-    #[serde(deserialize_with = "duration_ms", default = "notice_ms")]
+    #[serde(deserialize_with = "duration_ms")]
     pub notice: u64,
+}
+
+impl Default for EvictionRule {
+    fn default() -> Self {
+        Self { mean: 0, notice: 30_000 }
+    }
 }
 
 impl EvictionRule {
@@ -226,12 +233,9 @@ impl EvictionRule {
     }
 }
 
-const fn notice_ms() -> u64 {
-    30_000
-}
-
 fn duration_ms<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    let text = String::deserialize(from)?;
+    let text = String::deserialize(from)
+        .map_err(|_| serde::de::Error::custom("must be a duration, as PT30S or PT2H"))?;
     let ms = neap_faces::duration_ms(&text).map_err(serde::de::Error::custom)?;
     u64::try_from(ms).map_err(|_| serde::de::Error::custom(format!("'{text}' is less than nothing")))
 }
@@ -262,7 +266,7 @@ impl Default for Config {
             sizes: Vec::new(),
             prices: BTreeMap::new(),
             charges: ChargeRules::default(),
-            default_location: "eastus".into(),
+            default_location: None,
             lease_ttl_seconds: settings.lease_ttl_ms / 1000,
             stop_grace_seconds: settings.stop_grace_ms / 1000,
             teams: BTreeMap::new(),
@@ -309,8 +313,8 @@ impl Default for Limits {
 pub enum ConfigError {
     #[error("reading {path}: {source}")]
     Read { path: String, source: std::io::Error },
-    #[error("{path} is not valid: {problem}")]
-    Invalid { path: String, problem: String },
+    #[error("{path} is not valid:{}", .problems.iter().map(|problem| format!("\n  - {problem}")).collect::<String>())]
+    Invalid { path: String, problems: Vec<String> },
 }
 
 impl Config {
@@ -325,10 +329,25 @@ impl Config {
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
             return Ok(Self::default());
         }
-        let config: Self = serde_saphyr::from_str(&text)
-            .map_err(|e| ConfigError::Invalid { path: shown.clone(), problem: e.to_string() })?;
-        config.check().map_err(|problem| ConfigError::Invalid { path: shown, problem })?;
-        Ok(config)
+        read::read(&text).map_err(|problems| ConfigError::Invalid { path: shown, problems })
+    }
+
+    /// Where clusters and workspaces may be, as the core writes it.
+    fn location_names(&self) -> Vec<String> {
+        match &self.locations {
+            Some(rules) => rules.iter().map(LocationRule::canonical).collect(),
+            None => catalogue::regions().map(String::from).collect(),
+        }
+    }
+
+    /// Where the workspace is that a fresh server makes.
+    pub fn default_location(&self) -> String {
+        if let Some(location) = &self.default_location {
+            return location.clone();
+        }
+        let names = self.location_names();
+        let usual = names.iter().position(|name| name == "eastus").unwrap_or(0);
+        names.into_iter().nth(usual).unwrap_or_default()
     }
 
     /// What jobs may reach of this machine.
@@ -358,7 +377,7 @@ impl Config {
             ..Settings::default()
         };
         if let Some(locations) = &self.locations {
-            settings.locations = locations.iter().map(LocationRule::canonical).collect();
+            settings.locations = self.location_names().into();
             settings.places = locations::places(locations).into();
         }
         settings
@@ -453,7 +472,7 @@ mod tests {
     #[test]
     fn own_sizes_and_prices() {
         let text = "sizes:\n- {name: Rack-8x, cores: 64, memory_gb: 512, gpus: 8, price: 4.5, low_priority_price: 1.25, locations: [The Cellar]}\n\
-                    - {name: Desk, family: desks, cores: 8, memory_gb: 31.5}\nprices: {Standard_DS3_v2: {dedicated: 0.1}}\n";
+                    - {name: Desk, family: desks, cores: 8, memory_gb: 31.5}\nprices: {Standard_DS3_v2: {dedicated: 0.1}}\nlocations: [thecellar]\n";
         let own = load(text).unwrap().settings(Capacity::default()).own;
         let rack = own.find("rack-8X").unwrap();
         assert_eq!(rack.capacity, Capacity { cpus_milli: 64_000, memory_mb: 524_288, gpus: 8 });
@@ -472,15 +491,20 @@ mod tests {
             .unwrap_err()
             .to_string();
         for part in [
-            "'a b' is no name",
-            "needs 1 to",
-            "prices of 'a b'",
-            "'c' is there twice",
-            "'Nope' is not in the catalogue",
+            "line 2: sizes[0].name: must be 1 to 64 letters",
+            "line 2: sizes[0].cores: must be 1 to 100000",
+            "line 2: sizes[0].price: must be 0 to 1000000 USD an hour",
+            "line 4: sizes[2].name: 'C' is there twice",
+            "line 5: prices.Nope: is not in the catalogue",
         ] {
             assert!(wrong.contains(part), "{part}: {wrong}");
         }
+        assert_eq!(wrong.matches("twice").count(), 1, "{wrong}");
         assert!(load("sizes: [{name: a, memory_gb: 1}]\n").is_err(), "cores must be said");
+        let wrong = load("sizes: [{name: a, family: '', cores: 1, memory_gb: 1, locations: [moon]}]\n");
+        let wrong = wrong.unwrap_err().to_string();
+        assert!(wrong.contains("sizes[0].family: must be 1 to 64"), "{wrong}");
+        assert!(wrong.contains("sizes[0].locations[0]: 'moon' is no location here"), "{wrong}");
     }
 
     #[test]
@@ -498,15 +522,83 @@ mod tests {
             .unwrap_err()
             .to_string();
         for part in [
-            "'a' is there twice",
-            "price_factor of 'b'",
-            "names 'c', which is no location",
-            "prices of 'X' in 'b'",
-            "charges: ",
+            "line 3: locations[1]: 'a' is there twice",
+            "line 4: locations[2].price_factor: must be 0 to 1000",
+            "locations[2].latency_ms.c: 'c' is no location here",
+            "locations[2].prices.X.dedicated: must be 0 to",
+            "line 5: charges.transfer_gb: must be 0 to",
         ] {
             assert!(wrong.contains(part), "{part}: {wrong}");
         }
         assert!(load("locations: [{name: a, nodes: 1}]\n").is_err(), "what it does not know");
+    }
+
+    #[test]
+    fn the_default_location_is_one_that_there_is() {
+        for (text, expected) in [
+            ("lease_ttl_seconds: 9\n", "eastus"),
+            ("locations: [westus, eastus]\n", "eastus"),
+            ("locations: [cellar, attic]\n", "cellar"),
+            ("default_location: West US\n", "West US"),
+        ] {
+            assert_eq!(load(text).unwrap().default_location(), expected, "{text}");
+        }
+        let wrong = load("locations: [cellar]\ndefault_location: eastus\n").unwrap_err().to_string();
+        assert!(wrong.contains("line 2: default_location: 'eastus' is no location here"), "{wrong}");
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_told_at_once_with_its_line() {
+        let text = "\
+lease_ttl_seconds: soon
+locl: {}
+colour: red
+local:
+  max_nodes: -1
+  capacity: loose
+  isolation: off
+  eviction: {mean: 2h}
+limits: {burst: 0, waiting_jobs: many}
+teams: {'': [ann]}
+sizes:
+- big
+- {name: Desk, cores: x, memory_gb: 4, locations: [moon]}
+- {name: desk, cores: 1, memory_gb: 0}
+locations:
+- 7
+- {name: here, max_nodes: '3', latency_ms: {there: 1}}
+alerts: https://x/secret
+metrics: {open: perhaps}
+";
+        let wrong = load(text).unwrap_err().to_string();
+        let told: Vec<&str> = wrong.lines().skip(1).map(|line| line.trim_start_matches("  - ")).collect();
+        let expected = [
+            "line 1: lease_ttl_seconds: must be a whole number, 0 or more",
+            "line 2: locl: unknown key; did you mean `local`?",
+            "line 3: colour: unknown key; there are locations, sizes, prices, charges, default_location, lease_ttl_seconds, stop_grace_seconds, teams, log_bytes_max, checkpoint_interval_seconds, limits, metrics, alerts, local, inputs, outputs, environments",
+            "line 5: local.max_nodes: must be a whole number from 0 to 4294967295",
+            "line 6: local.capacity: must be one of nominal, strict",
+            "line 8: local.eviction.mean: '2h' is not an ISO 8601 duration such as PT2M or PT1H30M: it does not begin with P",
+            "line 9: limits.waiting_jobs: must be a whole number, 0 or more",
+            "line 9: limits.burst: must be at least 1",
+            "line 10: teams.: a team has a name",
+            "line 12: sizes[0]: must be keys with their values",
+            "line 13: sizes[1].cores: must be a whole number from 0 to 4294967295",
+            "line 14: sizes[2].name: 'desk' is there twice",
+            "line 14: sizes[2].memory_gb: must be 0.001 to 1000000",
+            "line 16: locations[0]: must be the name of a place, or keys such as `name` and `max_nodes`",
+            "line 17: locations[1].max_nodes: must be a whole number from 0 to 4294967295",
+            "line 18: alerts: must be keys with their values",
+            "line 19: metrics.open: must be true or false",
+        ];
+        assert_eq!(told, expected, "{wrong}");
+    }
+
+    #[test]
+    fn what_is_no_configuration_says_so() {
+        assert!(load("a: [\n").unwrap_err().to_string().contains("it is not YAML"));
+        assert!(load("- a\n").unwrap_err().to_string().contains("must hold keys with their values"));
+        assert!(load("local: {max_nodes: 1, max_nodes: 2}\n").unwrap_err().to_string().contains("max_nodes"));
     }
 
     #[test]

@@ -189,7 +189,7 @@ impl Server<'_> {
             past_records_max: self.config.limits.past_records,
         };
         let control = neap_control::start(opened, parts).await?;
-        default_workspace(&control.handle, &installation, &self.config.default_location).await?;
+        default_workspace(&control.handle, &installation, &self.config.default_location()).await?;
 
         let bundle = keys.authority.write_bundle(self.options.public_roots.as_deref())?;
         let client = ClientFile {

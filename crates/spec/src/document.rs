@@ -17,7 +17,15 @@ pub struct Document {
 impl Document {
     /// Reads one YAML document whose top is a mapping.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let options = serde_saphyr::options! { with_snippet: false };
+        Self::read(text, serde_saphyr::options! { with_snippet: false })
+    }
+
+    /// The same, where only `true` and `false` are booleans: `off`, `no` and `y` are words.
+    pub fn parse_with_words(text: &str) -> Result<Self, Error> {
+        Self::read(text, serde_saphyr::options! { with_snippet: false, strict_booleans: true })
+    }
+
+    fn read(text: &str, options: serde_saphyr::Options) -> Result<Self, Error> {
         let tree: Spanned<Tree> = serde_saphyr::from_str_with_options(text, options)
             .map_err(|error| Error::NotYaml(error.to_string()))?;
         let mut lines = BTreeMap::new();
@@ -35,7 +43,7 @@ impl Document {
     }
 
     /// The line of the value at `path`, else of the nearest thing around it.
-    pub(crate) fn line(&self, path: &str) -> Option<u32> {
+    pub fn line(&self, path: &str) -> Option<u32> {
         let mut place = path;
         loop {
             if let Some(line) = self.lines.get(place) {

@@ -9,6 +9,7 @@ use crate::output::{Column, emit};
 use crate::session::Session;
 use crate::terminal::Terminal;
 use clap::{Args, Subcommand};
+use neap_core::units::jobs_wait;
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -98,13 +99,13 @@ fn estimate(estimate: &Value) -> String {
 
 fn cluster(answer: &Value) -> String {
     let mut out = format!(
-        "{}: {} of {} nodes have work, {} to {} are allowed, {} jobs wait.\n",
+        "{}: {} of {} nodes have work, {} to {} are allowed, {}.\n",
         text(answer, "cluster"),
         answer["busy"],
         answer["live"],
         answer["min"],
         answer["max"],
-        answer["waiting"]
+        jobs_wait(answer["waiting"].as_u64().unwrap_or(0))
     );
     for reason in list(answer, "reasons") {
         let _ = writeln!(out, "  {}", reason.as_str().unwrap_or_default());

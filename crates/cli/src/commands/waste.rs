@@ -9,6 +9,7 @@ use crate::output::Column;
 use crate::session::Session;
 use crate::terminal::Terminal;
 use clap::Args;
+use neap_core::units::many;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -84,10 +85,10 @@ fn tell(session: &Session, cluster: &Value) {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let name = text(&cluster["cluster"]);
     session.terminal.note(&format!(
-        "{name}: {} USD were spent; run again as it was: {} USD, {} jobs, {} s of waiting on average.",
+        "{name}: {} USD were spent; run again as it was: {} USD, {}, {} s of waiting on average.",
         text(&cluster["spent_usd"]),
         text(&cluster["replayed"]["usd"]),
-        cluster["replayed"]["jobs"],
+        many(cluster["replayed"]["jobs"].as_u64().unwrap_or(0), "job"),
         cluster["replayed"]["mean_wait_seconds"],
     ));
     let findings = cluster["findings"].as_array();

@@ -160,8 +160,8 @@ fn wait() {
 
 /// The child's own error is the error; the rest of its log stays where it is.
 fn ended(reason: &str, said: &str, log: &Path) -> Failure {
-    let own = said.lines().rev().find_map(|line| line.strip_prefix("error: "));
-    let mut failure = Failure::failed(own.unwrap_or(reason).to_owned());
+    let own = last_error(said);
+    let mut failure = Failure::failed(own.clone().unwrap_or_else(|| reason.to_owned()));
     for hint in said.lines().filter_map(|line| line.strip_prefix("hint: ")) {
         failure = failure.hint(hint);
     }
@@ -172,6 +172,30 @@ fn ended(reason: &str, said: &str, log: &Path) -> Failure {
     failure.hint(format!("the server's log is {}", log.display()))
 }
 
+/// Its first line, and those that are indented below it.
+fn last_error(said: &str) -> Option<String> {
+    let lines: Vec<&str> = said.lines().collect();
+    let at = lines.iter().rposition(|line| line.starts_with("error: "))?;
+    let more = lines[at + 1..].iter().take_while(|line| line.starts_with("  "));
+    let own = lines[at].strip_prefix("error: ").into_iter().chain(more.copied());
+    Some(own.collect::<Vec<_>>().join("\n"))
+}
+
 fn disk_is_full(path: &Path) -> bool {
     rustix::fs::statvfs(path).is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < 1024 * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::last_error;
+
+    #[test]
+    fn the_whole_of_the_last_error_is_told() {
+        let said = "error: old\nneap 0.1.0\nerror: config.yaml is not valid:\n  - line 1: a\n  - line 2: b\nhint: c\n";
+        assert_eq!(
+            last_error(said).as_deref(),
+            Some("config.yaml is not valid:\n  - line 1: a\n  - line 2: b")
+        );
+        assert_eq!(last_error("nothing\n"), None);
+    }
 }

@@ -164,7 +164,7 @@ pub(super) fn check_queue(state: &State, cluster: &Cluster, more: usize) -> Opti
     let coming = if more > 1 { format!(", and {more} more are to come") } else { " already".to_owned() };
     let message = format!(
         "{} on compute '{}'{coming}; {most} is the limit (limits.waiting_jobs in config.yaml).",
-        jobs_wait(waiting),
+        jobs_wait(waiting as u64),
         cluster.name
     );
     Some(Problem::new(Code::LimitReached, message))

@@ -475,7 +475,7 @@ fn grow(
     let reason: Arc<str> = if cluster.queue.is_empty() {
         format!("min_instances is {}", cluster.scale.min).into()
     } else {
-        jobs_wait(cluster.queue.len()).into()
+        jobs_wait(cluster.queue.len() as u64).into()
     };
     let waiting = causes(&draft.state, cluster, part, gap, now);
     for at in 0..gap {

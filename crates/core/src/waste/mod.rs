@@ -17,7 +17,7 @@ use crate::cluster::{Cluster, Scale, Tier};
 use crate::job::Status;
 use crate::meter::Cause;
 use crate::own::Offer;
-use crate::units::Capacity;
+use crate::units::{Capacity, many};
 
 /// Idle times that are tried, in seconds.
 const IDLE_TRIED_S: [u64; 11] = [0, 5, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600];
@@ -310,7 +310,7 @@ fn retries(record: &Record) -> Option<Finding> {
     Some(Finding {
         kind: Kind::Retries,
         setting: "resources.properties.neap.retry",
-        now: format!("{} jobs failed after several tries", costs.len()),
+        now: format!("{} failed after several tries", many(costs.len() as u64, "job")),
         instead: "exit codes that another try can help, or none".into(),
         saved,
         waits_more_ms: None,

@@ -2,45 +2,44 @@
 //! nodes.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use neap_core::location::{Charges, PPM, Place};
 use neap_core::names;
 use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, MapAccess, Visitor};
 
-use super::sizes::{PriceRule, is_price, micro_usd};
+use super::Config;
+use super::read::Problems;
+use super::sizes::{PRICE_USD_MAX, PriceRule, is_price, micro_usd};
 
 /// What a price may be multiplied with.
 const FACTOR_MAX: f64 = 1_000.0;
 const LATENCY_MS_MAX: u32 = 60_000;
 
 /// A name alone, or a name with more.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(untagged)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum LocationRule {
     Name(String),
     Place(PlaceRule),
 }
 
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct PlaceRule {
     pub name: String,
     /// Nodes of all clusters there; absent: no limit of its own.
-    #[serde(default)]
     pub max_nodes: Option<u32>,
     /// Cores of their sizes; absent: no limit of its own.
-    #[serde(default)]
     pub max_cores: Option<u64>,
     /// Every price is multiplied with it there.
-    #[serde(default)]
     pub price_factor: Option<f64>,
     /// USD an hour of sizes there, in place of the catalogue's and the factor's.
-    #[serde(default)]
     pub prices: BTreeMap<String, PriceRule>,
     /// How long a message takes to other locations.
-    #[serde(default)]
     pub latency_ms: BTreeMap<String, u32>,
 }
 
@@ -50,6 +49,30 @@ impl LocationRule {
             Self::Name(name) => name,
             Self::Place(place) => &place.name,
         })
+    }
+}
+
+impl<'de> Deserialize<'de> for LocationRule {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct NameOrPlace;
+
+        impl<'de> Visitor<'de> for NameOrPlace {
+            type Value = LocationRule;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a place, or keys such as `name` and `max_nodes`")
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<LocationRule, E> {
+                Ok(LocationRule::Name(name.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<LocationRule, A::Error> {
+                PlaceRule::deserialize(MapAccessDeserializer::new(map)).map(LocationRule::Place)
+            }
+        }
+
+        from.deserialize_any(NameOrPlace)
     }
 }
 
@@ -106,45 +129,60 @@ fn place_of(rule: &PlaceRule) -> Place {
     }
 }
 
-pub(super) fn check(rules: &[LocationRule], charges: ChargeRules, problems: &mut Vec<String>) {
+pub(super) fn check(config: &Config, problems: &mut Problems) {
+    let rules = config.locations.as_deref().unwrap_or_default();
+    problems.tell_if(
+        config.locations.as_ref().is_some_and(Vec::is_empty),
+        "locations",
+        "must name at least one place",
+    );
     let all: Vec<String> = rules.iter().map(LocationRule::canonical).collect();
     for (at, name) in all.iter().enumerate() {
-        if name.is_empty() {
-            problems.push("locations: each has a name".into());
+        let path = format!("locations[{at}]");
+        problems.tell_if(name.is_empty(), &path, "each place has a name");
+        if !name.is_empty() && all[..at].contains(name) {
+            problems.tell(path, format!("'{name}' is there twice"));
         }
-        if all[..at].contains(name) {
-            problems.push(format!("locations: '{name}' is there twice"));
-        }
-    }
-    for rule in rules {
-        let LocationRule::Place(place) = rule else { continue };
-        let name = &place.name;
-        if place.max_cores.is_some_and(|cores| cores > u64::from(u32::MAX)) {
-            problems.push(format!("locations: max_cores of '{name}' is at most {}", u32::MAX));
-        }
-        if place.price_factor.is_some_and(|factor| !(0.0..=FACTOR_MAX).contains(&factor)) {
-            problems.push(format!("locations: price_factor of '{name}' must be 0 to {FACTOR_MAX}"));
-        }
-        for (size, price) in &place.prices {
-            if !price.is_good() {
-                problems.push(format!("locations: the prices of '{size}' in '{name}' cannot be"));
-            }
-        }
-        for (to, ms) in &place.latency_ms {
-            if !all.contains(&names::canonical_location(to)) {
-                problems.push(format!(
-                    "locations: latency_ms of '{name}' names '{to}', which is no location here"
-                ));
-            }
-            if *ms > LATENCY_MS_MAX {
-                problems.push(format!("locations: latency_ms of '{name}' is at most {LATENCY_MS_MAX}"));
-            }
+        if let LocationRule::Place(place) = &rules[at] {
+            check_place(place, &format!("locations[{at}]"), &all, problems);
         }
     }
-    if !is_price(charges.storage_gb_month) || !is_price(charges.transfer_gb) {
-        problems.push("charges: storage_gb_month and transfer_gb are USD, 0 or more".into());
+    if let Some(location) = &config.default_location
+        && !config.location_names().contains(&names::canonical_location(location))
+    {
+        problems.tell_given("locations", "default_location".into(), not_here(location));
     }
-    if charges.sample_seconds == 0 {
-        problems.push("charges: sample_seconds must be at least 1".into());
+    let charges = config.charges;
+    for (price, key) in [(charges.storage_gb_month, "storage_gb_month"), (charges.transfer_gb, "transfer_gb")]
+    {
+        if !is_price(price) {
+            problems.tell(format!("charges.{key}"), format!("must be 0 to {PRICE_USD_MAX} USD"));
+        }
     }
+    problems.tell_if(charges.sample_seconds == 0, "charges.sample_seconds", "must be at least 1");
+}
+
+fn check_place(place: &PlaceRule, path: &str, all: &[String], problems: &mut Problems) {
+    if place.max_cores.is_some_and(|cores| cores > u64::from(u32::MAX)) {
+        problems.tell(format!("{path}.max_cores"), format!("is at most {}", u32::MAX));
+    }
+    if place.price_factor.is_some_and(|factor| !(0.0..=FACTOR_MAX).contains(&factor)) {
+        problems.tell(format!("{path}.price_factor"), format!("must be 0 to {FACTOR_MAX}"));
+    }
+    for (size, price) in &place.prices {
+        price.check(&format!("{path}.prices.{size}"), problems);
+    }
+    for (to, ms) in &place.latency_ms {
+        let path = format!("{path}.latency_ms.{to}");
+        if !all.contains(&names::canonical_location(to)) {
+            problems.tell_given("locations", path.clone(), not_here(to));
+        }
+        if *ms > LATENCY_MS_MAX {
+            problems.tell(path, format!("is at most {LATENCY_MS_MAX}"));
+        }
+    }
+}
+
+pub(super) fn not_here(name: &str) -> String {
+    format!("'{name}' is no location here; `locations` names them")
 }

@@ -5,27 +5,24 @@ use neap_core::{Capacity, MicroUsd, names};
 use serde::Deserialize;
 
 use super::Config;
+use super::locations::not_here;
+use super::read::Problems;
 
 /// A size of the installation's own.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct SizeRule {
     pub name: String,
     /// What quotas by family count it under; its own name where it is absent.
-    #[serde(default)]
     pub family: Option<String>,
     pub cores: u32,
     pub memory_gb: f64,
-    #[serde(default)]
     pub gpus: u32,
     /// USD an hour.
-    #[serde(default)]
     pub price: f64,
     /// USD an hour; absent: it has no low-priority tier.
-    #[serde(default)]
     pub low_priority_price: Option<f64>,
     /// Absent: everywhere.
-    #[serde(default)]
     pub locations: Vec<String>,
 }
 
@@ -48,56 +45,76 @@ impl PriceRule {
         }
     }
 
-    pub(super) fn is_good(self) -> bool {
-        [self.dedicated, self.low_priority].into_iter().flatten().all(is_price)
+    pub(super) fn check(self, path: &str, problems: &mut Problems) {
+        for (price, key) in [(self.dedicated, "dedicated"), (self.low_priority, "low_priority")] {
+            check_price(price, &format!("{path}.{key}"), problems);
+        }
     }
 }
 
 /// A node that costs more is a slip of the pen.
-const PRICE_USD_MAX: f64 = 1_000_000.0;
+pub(super) const PRICE_USD_MAX: f64 = 1_000_000.0;
 
 pub(super) fn is_price(price: f64) -> bool {
     price.is_finite() && (0.0..=PRICE_USD_MAX).contains(&price)
+}
+
+fn check_price(price: Option<f64>, path: &str, problems: &mut Problems) {
+    if price.is_some_and(|price| !is_price(price)) {
+        problems.tell(path, format!("must be 0 to {PRICE_USD_MAX} USD an hour"));
+    }
 }
 
 pub(super) fn micro_usd(usd: f64) -> MicroUsd {
     MicroUsd((usd * 1_000_000.0).round() as u64)
 }
 
+fn is_plain(name: &str) -> bool {
+    (1..=64).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+}
+
 impl Config {
-    pub(super) fn check_sizes(&self, problems: &mut Vec<String>) {
-        for size in &self.sizes {
-            let name = &size.name;
-            let plain = !name.is_empty()
-                && name.len() <= 64
-                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
-            if !plain {
-                problems
-                    .push(format!("sizes: '{name}' is no name; letters, digits, '_' and '-', at most 64"));
+    pub(super) fn check_sizes(&self, problems: &mut Problems) {
+        for (at, size) in self.sizes.iter().enumerate() {
+            let path = format!("sizes[{at}]");
+            if self.sizes[..at].iter().any(|other| other.name.eq_ignore_ascii_case(&size.name)) {
+                problems.tell(format!("{path}.name"), format!("'{}' is there twice", size.name));
             }
-            if self.sizes.iter().filter(|other| other.name.eq_ignore_ascii_case(name)).count() > 1 {
-                problems.push(format!("sizes: '{name}' is there twice"));
-            }
-            if size.cores == 0 || size.cores > 100_000 || !(0.001..=1_000_000.0).contains(&size.memory_gb) {
-                problems
-                    .push(format!("sizes: '{name}' needs 1 to 100000 cores and 0.001 to 1000000 memory_gb"));
-            }
-            if size.gpus > neap_sandbox::GPUS_MAX {
-                problems.push(format!("sizes: '{name}' has more than {} GPUs", neap_sandbox::GPUS_MAX));
-            }
-            if !is_price(size.price) || size.low_priority_price.is_some_and(|price| !is_price(price)) {
-                problems
-                    .push(format!("sizes: the prices of '{name}' must be 0 to {PRICE_USD_MAX} USD an hour"));
-            }
+            self.check_size(size, &path, problems);
         }
         for (name, price) in &self.prices {
-            if neap_core::catalogue::size(name).is_none() {
-                problems.push(format!(
-                    "prices: '{name}' is not in the catalogue; sizes of your own have their price with them"
-                ));
+            let path = format!("prices.{name}");
+            problems.tell_if(
+                neap_core::catalogue::size(name).is_none(),
+                &path,
+                "is not in the catalogue; sizes of your own have their price with them",
+            );
+            price.check(&path, problems);
+        }
+    }
+
+    fn check_size(&self, size: &SizeRule, path: &str, problems: &mut Problems) {
+        for (name, key) in [(Some(&size.name), "name"), (size.family.as_ref(), "family")] {
+            if name.is_some_and(|name| !is_plain(name)) {
+                problems.tell(format!("{path}.{key}"), "must be 1 to 64 letters, digits, '_' and '-'");
             }
-            if !price.is_good() {
-                problems.push(format!("prices: those of '{name}' must be 0 to {PRICE_USD_MAX} USD an hour"));
+        }
+        if !(1..=100_000).contains(&size.cores) {
+            problems.tell(format!("{path}.cores"), "must be 1 to 100000");
+        }
+        if !(0.001..=1_000_000.0).contains(&size.memory_gb) {
+            problems.tell(format!("{path}.memory_gb"), "must be 0.001 to 1000000");
+        }
+        if size.gpus > neap_sandbox::GPUS_MAX {
+            problems.tell(format!("{path}.gpus"), format!("is at most {}", neap_sandbox::GPUS_MAX));
+        }
+        check_price(Some(size.price), &format!("{path}.price"), problems);
+        check_price(size.low_priority_price, &format!("{path}.low_priority_price"), problems);
+        let here = self.location_names();
+        for (at, location) in size.locations.iter().enumerate() {
+            if !here.contains(&names::canonical_location(location)) {
+                problems.tell_given("locations", format!("{path}.locations[{at}]"), not_here(location));
             }
         }
     }

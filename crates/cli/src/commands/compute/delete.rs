@@ -6,6 +6,7 @@ use crate::client::segment;
 use crate::failure::Outcome;
 use crate::session::Session;
 use clap::Args;
+use neap_core::units::many;
 use reqwest::Method;
 
 #[derive(Debug, Args)]
@@ -37,8 +38,10 @@ pub async fn run(args: &DeleteArgs, session: &Session) -> Outcome<()> {
             session.terminal.note(&line);
         }
         let lost = format!(
-            "It has {} nodes; {} running and {} queued jobs would be canceled.",
-            found["nodes"], found["jobs"]["running"], found["jobs"]["waiting"]
+            "It has {}; {} and {} would be canceled.",
+            many(found["nodes"].as_u64().unwrap_or(0), "node"),
+            many(found["jobs"]["running"].as_u64().unwrap_or(0), "running job"),
+            many(found["jobs"]["waiting"].as_u64().unwrap_or(0), "queued job"),
         );
         session.terminal.confirm(&format!("Delete the cluster {}? {lost}", args.name))?;
     }

@@ -130,6 +130,8 @@ def test_a_lock_that_cannot_be(strict, compute):
     text = "The lock name 'a b' is not valid: 1 to 90 letters, digits, '-', '_', '.', '(' and ')', not ending with '.'."
     refused(strict, ("PUT", f"{locks(strict.ws())}/a%20b", body), ["lock", "create", "-n", "a b", "--lock-type", "ReadOnly", "--on", "workspace"], "InvalidResourceName", text)
     refused(strict, ("PUT", f"{locks(strict.ws() + '/computes/nowhere')}/x", body), [*lock, "ReadOnly", "--compute", "nowhere"], "ResourceNotFound", "The compute 'nowhere' was not found.", status=404)
+    answer = strict.http("PUT", f"{locks(strict.ws() + '/computes/nowhere')}/a%20b", {"properties": {"level": "Frozen"}})
+    assert answer.status_code == 404 and len(answer.json()["error"]["details"]) == 3, answer.text
     group = f"/subscriptions/{strict.subscription}/resourceGroups/nowhere"
     refused(strict, ("PUT", f"{locks(group)}/x", body), [*lock, "ReadOnly", "--on", "group", "-g", "nowhere"], "ResourceGroupNotFound", "Resource group 'nowhere' could not be found.", status=404)
     error = by_rest(strict, ("PUT", f"{locks(strict.ws(workspace='nowhere'))}/x", body), "ResourceNotFound", "nowhere", status=404)

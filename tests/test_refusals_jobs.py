@@ -191,6 +191,11 @@ def test_a_plan_of_what_cannot_be_read(strict, clusters, tmp_path):
     for key, flag in (("duration_s", "--duration"), ("boot_s", "--boot")):
         by_rest(strict, ("POST", f"jobs/{name}/plan?{key}=soon", strict.job_body(clusters["plain"], "true")), "BadArgument", f"'soon' is not a number of seconds ({key}).")
         by_cli(strict, ["plan", "-f", file, flag, "soon"], "invalid value 'soon'", "write a time as 90s, 30m, 2h or 1d", exit=2)
+    body = strict.job_body(clusters["plain"], "true", environmentId="azureml:none:1")
+    answer = strict.http("POST", f"{strict.nws()}/jobs/{name}/plan?duration_s=-1&boot_s=x", body | {"drafts": [3]})
+    told = [problem["message"] for problem in answer.json()["error"]["details"]]
+    assert answer.status_code == 400 and told[:2] == ["'-1' is not a number of seconds (duration_s).", "'x' is not a number of seconds (boot_s)."], answer.text
+    assert "'drafts[0]' needs" in told[2] and "environment" in told[3] and len(told) == 4, answer.text
     by_cli(strict, ["plan", "-f", file, "--duration", "99999999999999999d"], "that is too long", exit=2)
     by_cli(strict, ["plan"], "--file <FILE>", exit=2)
     by_cli(strict, ["plan", "-f", tmp_path / "none.yml"], "none.yml", exit=2)
@@ -268,7 +273,16 @@ def test_a_drill_that_cannot_be(strict, clusters):
     refused(strict, ("POST", path, {"node": "n-99999"}), ["node", "remove", "n-99999", "-c", name], "ResourceNotFound", "Node n-99999 was not found on this compute.", status=404)
     refused(strict, ("POST", path, {"grace_seconds": 1e9}), [*words, "--grace", 1e9], "BadArgument", "grace_seconds must be between 0 and 3600.")
     refused(strict, ("POST", path, {"grace_seconds": -1}), [*words, "--grace=-1"], "BadArgument", "grace_seconds must be between 0 and 3600.")
-    by_rest(strict, ("POST", path, {"colour": "red"}), "BadArgument", "The request body cannot be read: unknown field `colour`")
+    by_rest(strict, ("POST", path, {"colour": "red"}), "BadArgument", "'colour' is not known; a drill has node, grace_seconds, simulate, reason.")
+    answer = strict.http("POST", f"{strict.nws()}/{path}", {"colour": 1, "node": "first", "grace_seconds": "soon", "simulate": "x", "reason": 2})
+    told = [problem["message"] for problem in answer.json()["error"]["details"]]
+    assert answer.status_code == 400 and told == [
+        "'colour' is not known; a drill has node, grace_seconds, simulate, reason.",
+        "'first' does not name a node, as n-3 does.",
+        "'grace_seconds' must be a number, and is a string.",
+        "'simulate' must be true or false, and is a string.",
+        "'reason' must be a string, and is the number 2.",
+    ], answer.text
     by_cli(strict, [*words, "--grace", "soon"], "invalid value 'soon'", exit=2)
 
 

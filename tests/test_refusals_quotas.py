@@ -131,13 +131,14 @@ def test_a_limit_that_cannot_be_set(strict, limits):
     by_rest(strict, ("POST", place.replace("eastus", "atlantis"), {"value": []}), "LocationNotAvailable", "There is no location 'atlantis' on this server.")
     by_cli(strict, ["quota", "set", "--dedicated", "--limit", 1, "--location", "atlantis"], "(LocationNotAvailable)", "There is no location 'atlantis' on this server.")
     by_cli(strict, ["quota", "list", "--location", "atlantis"], "(LocationNotAvailable)", "There is no location 'atlantis' on this server.")
-    # Each item is answered by itself, in Azure's words; the command line says them in words of its own.
-    assert set_one(strict, id=top + "Standard_Nope_Family_Cluster_Dedicated_vCPUs", limit=1)[0] == "InvalidVMFamilyName"
-    hint = "'neap quota list --all' shows the families and their limits"
-    by_cli(strict, ["quota", "set", "--family", "standardNopeFamily", "--limit", 1, "--location", "eastus"], "there is no such family of sizes, or no such workspace", hint)
+    # Each item is answered by itself, with Azure's word for it and a sentence.
+    text = "There is no quota 'Standard Nope Family Cluster Dedicated vCPUs'; 'neap quota list --all' shows those there are."
+    assert set_one(strict, id=top + "Standard_Nope_Family_Cluster_Dedicated_vCPUs", limit=1) == ("InvalidVMFamilyName", text)
+    by_cli(strict, ["quota", "set", "--family", "standardNopeFamily", "--limit", 1, "--location", "eastus"], text)
     limits("--dedicated", value=10)
-    assert set_one(strict, id=f"{strict.ws()}/quotas/{TOTAL}", limit=11)[0] == "InvalidQuotaExceedsSubscriptionLimit"
-    by_cli(strict, ["quota", "set", "--dedicated", "--level", "workspace", "--limit", 11, "--location", "eastus"], "a workspace's limit cannot be above the subscription's", hint)
+    text = "A workspace's limit cannot be above the subscription's, which is 10."
+    assert set_one(strict, id=f"{strict.ws()}/quotas/{TOTAL}", limit=11) == ("InvalidQuotaExceedsSubscriptionLimit", text)
+    by_cli(strict, ["quota", "set", "--dedicated", "--level", "workspace", "--limit", 11, "--location", "eastus"], text)
     by_cli(strict, ["quota", "set", "--dedicated", "--limit", "lots"], "invalid value 'lots'", "give a whole number, or none", exit=2)
     by_cli(strict, ["quota", "set", "--limit", 1], "the following required arguments were not provided", exit=2)
     by_cli(strict, ["quota", "set", "--dedicated", "--clusters", "--limit", 1], "cannot be used with", exit=2)
@@ -159,10 +160,12 @@ def test_requests_for_more_that_cannot_be(strict, limits):
     refused(strict, ("POST", path, ask), words, "BadArgument", "The limit on Total Cluster Dedicated Regional vCPUs in eastus is 8 already.")
     text = "The location 'atlantis' is not known here. Known are, for example: eastus, westus."
     refused(strict, ("POST", path, {**ask, "location": "atlantis"}), ["quota", "request", "--dedicated", "--location", "atlantis", "--limit", 8], "LocationNotAvailable", text)
-    text = "'id' names no quota; 'neap quota list' shows those there are."
+    text = "There is no quota 'Standard Nope Family Cluster Dedicated vCPUs'; 'neap quota list --all' shows those there are."
     nope = {**ask, "id": top + "Standard_Nope_Family_Cluster_Dedicated_vCPUs"}
     refused(strict, ("POST", path, nope), ["quota", "request", "--family", "standardNopeFamily", "--location", "eastus", "--limit", 8], "BadArgument", text)
-    by_rest(strict, ("POST", path, {"location": "eastus"}), "BadArgument", text, "'limit' is the number that is asked for.")
+    by_rest(strict, ("POST", path, {"location": "eastus"}), "BadArgument", "'id' is of a subscription or a workspace, and ends in /quotas/ and a name.", "'limit' is the number that is asked for.")
+    nope = {**ask, "id": f"{strict.ws(workspace='nowhere')}/quotas/{TOTAL}"}
+    by_rest(strict, ("POST", path, nope), "BadArgument", f"There is no workspace 'nowhere' in group '{strict.group}'.")
     by_cli(strict, ["quota", "request", "--dedicated", "--location", "eastus", "--limit", "lots"], "invalid value 'lots'", exit=2)
     by_cli(strict, ["quota", "request", "--dedicated", "--location", "eastus"], "--limit <N>", exit=2)
     refused(strict, ("POST", f"{path}/999999/approve", {}), ["quota", "approve", 999999], "ResourceNotFound", "There is no quota request 999999.", status=404)
@@ -171,9 +174,8 @@ def test_requests_for_more_that_cannot_be(strict, limits):
     by_cli(strict, ["quota", "approve", "first"], "invalid value 'first'", exit=2)
     made = strict.json("quota", "request", "--dedicated", "--location", "eastus", "--limit", 9)["id"]
     strict.cli("quota", "deny", made, "--reason", "no")
-    text = f"The quota request {made} was answered before."
     for verb in ("approve", "deny"):
-        refused(strict, ("POST", f"{path}/{made}/{verb}", {}), ["quota", verb, made], "LimitReached", text, status=409)
+        refused(strict, ("POST", f"{path}/{made}/{verb}", {}), ["quota", verb, made], "QuotaRequestAnswered", f"The quota request {made} was denied by", status=409)
 
 
 def test_limits_of_users_and_teams_that_cannot_be(strict):

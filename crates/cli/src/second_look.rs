@@ -24,7 +24,7 @@ pub async fn everything<T>(
         && let Err(refused) = ask(session, &mut mended.built).await
         && refused.exit != Exit::Unreachable
     {
-        lines.extend(refused.lines().into_iter().filter(|line| mended.holds(code_of(line))));
+        lines.extend(refused.lines().into_iter().filter(|line| mended.holds(code_of(line), line)));
     }
     Failure::of_specification(lines).of_file(file)
 }

@@ -67,6 +67,8 @@ codes! {
     BudgetTooSmall = 409,
     JobNotFinal = 409,
     JobAlreadyFinal = 409,
+    /// A request for quota is answered once.
+    QuotaRequestAnswered = 409,
     LimitReached = 409,
     DocumentTooLarge = 413,
     TooManyRequests = 429,

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use neap_core::Problem;
 use neap_core::documents::BlobPath;
 use neap_core::state::Workspace;
-use neap_core::{Problem, Refusal};
 use serde_json::Value;
 
 use crate::arm::errors::bad;
@@ -25,9 +25,8 @@ pub struct Drafts {
 
 impl Drafts {
     /// Takes `drafts` (`[{id, properties}]`) and `uploads` (paths in the default datastore) out of a request's body.
-    pub(crate) fn take(body: &mut Value, workspace: &Workspace) -> Result<Self, Refusal> {
+    pub(crate) fn take(body: &mut Value, workspace: &Workspace, problems: &mut Vec<Problem>) -> Self {
         let mut taken = Self::default();
-        let mut problems: Vec<Problem> = Vec::new();
         let mut list =
             |key: &str| body.as_object_mut().and_then(|body| body.remove(key)).unwrap_or(Value::Null);
         let (drafts, uploads) = (list("drafts"), list("uploads"));
@@ -54,8 +53,7 @@ impl Drafts {
                 )),
             }
         }
-        Refusal::unless_empty(problems)?;
-        Ok(taken)
+        taken
     }
 
     pub(crate) fn asset(&self, kind: &str, name: &str, version: &str) -> Option<&Value> {
@@ -95,7 +93,9 @@ mod tests {
             {"id": format!("{WS}/components/c/versions/1"), "properties": {"componentSpec": {"command": "x"}}},
             {"id": format!("{WS}/environments/e/versions/v"), "properties": {"image": "i"}},
         ]});
-        let drafts = Drafts::take(&mut body, &sample_workspace()).unwrap();
+        let mut problems = Vec::new();
+        let drafts = Drafts::take(&mut body, &sample_workspace(), &mut problems);
+        assert_eq!(problems, []);
         assert_eq!(body, json!({"properties": {"jobType": "Command"}}));
         assert_eq!(drafts.asset("environment", "e", "v"), Some(&json!({"image": "i"})));
         assert!(drafts.asset("component", "c", "1").is_some());
@@ -115,6 +115,8 @@ mod tests {
             {"id": format!("{WS}/codes/c/versions/1"), "properties": {}},
             3,
         ]});
-        assert_eq!(Drafts::take(&mut body, &sample_workspace()).unwrap_err().problems.len(), 7);
+        let mut problems = Vec::new();
+        Drafts::take(&mut body, &sample_workspace(), &mut problems);
+        assert_eq!(problems.len(), 7, "{problems:?}");
     }
 }

@@ -18,7 +18,7 @@ pub fn parse_ms(text: &str) -> Result<i64, String> {
             digit @ ('0'..='9' | '.') => number.push(digit),
             ',' => number.push('.'),
             unit => {
-                let unit_ms = match (unit, in_time) {
+                let unit_ms: i64 = match (unit, in_time) {
                     ('W', false) => 7 * 86_400_000,
                     ('D', false) => 86_400_000,
                     ('H', true) => 3_600_000,
@@ -28,9 +28,9 @@ pub fn parse_ms(text: &str) -> Result<i64, String> {
                     _ => return Err(bad(&format!("'{c}' is not expected there"))),
                 };
                 let value = milli(&number).ok_or_else(|| bad("a number is missing or too large"))?;
-                let part =
-                    value.checked_mul(unit_ms).map(|v| v / 1_000).ok_or_else(|| bad("it is too long"))?;
-                total_ms = total_ms.checked_add(part).ok_or_else(|| bad("it is too long"))?;
+                let part = i64::try_from(i128::from(value) * i128::from(unit_ms) / 1_000).ok();
+                total_ms =
+                    part.and_then(|part| total_ms.checked_add(part)).ok_or_else(|| bad("it is too long"))?;
                 number.clear();
                 parts += 1;
             }

@@ -89,6 +89,14 @@ impl<'a> Fields<'a> {
         read
     }
 
+    pub fn number(&self, key: &str, problems: &mut Vec<Problem>) -> Option<f64> {
+        let value = self.value(key)?;
+        value.as_f64().or_else(|| {
+            problems.push(wrong(&self.place(key), "a number", value));
+            None
+        })
+    }
+
     /// A map of strings, such as tags.
     pub fn strings(&self, key: &str, problems: &mut Vec<Problem>) -> Option<BTreeMap<String, String>> {
         let value = self.value(key)?;

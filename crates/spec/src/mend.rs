@@ -20,9 +20,14 @@ pub struct Mended<T> {
 
 impl<T> Mended<T> {
     /// Whether a server's word about what was built holds for what was written, too.
-    pub fn holds(&self, code: &str) -> bool {
+    pub fn holds(&self, code: &str, message: &str) -> bool {
         if self.guessed.is_empty() {
             return true;
+        }
+        if code == "InvalidScaleSettings" {
+            let is_guessed =
+                |(key, word): &(&str, &str)| self.guessed.contains(*key) && message.contains(word);
+            return !SCALE_WORDS.iter().any(is_guessed);
         }
         match depends_on(code) {
             Some(keys) => !keys.iter().any(|key| self.guessed.contains(*key)),
@@ -78,9 +83,17 @@ fn take_away(value: &mut Value, problem: &Problem, guessed: &mut BTreeSet<String
     Some(())
 }
 
+/// The keys of a cluster's scale, and what a refusal that goes by them calls them.
+const SCALE_WORDS: &[(&str, &str)] = &[
+    ("min_instances", "minNodeCount"),
+    ("max_instances", "maxNodeCount"),
+    ("dedicated_instances", "dedicated_instances"),
+    ("tier", "dedicated_instances"),
+    ("idle_time_before_scale_down", "idle time"),
+];
+
 /// The keys that a refusal with this code goes by; `None` where it may be any.
 fn depends_on(code: &str) -> Option<&'static [&'static str]> {
-    const SCALE: &[&str] = &["min_instances", "max_instances", "dedicated_instances", "tier"];
     const NODES: &[&str] = &[
         "min_instances",
         "max_instances",
@@ -94,7 +107,6 @@ fn depends_on(code: &str) -> Option<&'static [&'static str]> {
         "jobs",
     ];
     Some(match code {
-        "InvalidScaleSettings" => SCALE,
         // Without a tier it is dedicated, which every size has.
         "InvalidVmSize" => &["size", "location"],
         "LocationNotAvailable" => &["location", "size"],
@@ -127,6 +139,8 @@ mod tests {
     use crate::{ComputeRequest, Scope, compute_request};
     use serde_json::json;
 
+    const ABOVE: &str = "minNodeCount is 5 and maxNodeCount is 4; the minimum cannot be above the maximum.";
+
     fn scope() -> Scope {
         Scope { subscription_id: "S".into(), resource_group: "R".into(), workspace: "W".into() }
     }
@@ -144,7 +158,7 @@ mod tests {
             of("name: c\ntype: amlcompute\nmax_instnces: 9\nmin_instances: 5\ncolour: red\n").unwrap();
         let scale = &mended.built.body["properties"]["properties"]["scaleSettings"];
         assert_eq!((&scale["maxNodeCount"], &scale["minNodeCount"]), (&json!(9), &json!(5)));
-        assert!(mended.holds("InvalidScaleSettings") && mended.holds("BadArgument"));
+        assert!(mended.holds("InvalidScaleSettings", ABOVE) && mended.holds("BadArgument", ""));
     }
 
     #[test]
@@ -156,19 +170,20 @@ mod tests {
     #[test]
     fn nothing_is_said_of_what_could_not_be_read() {
         let mended = of("name: c\ntype: amlcompute\nmax_instances: five\nmin_instances: 5\n").unwrap();
-        assert!(!mended.holds("InvalidScaleSettings"), "the maximum is a guess");
-        assert!(!mended.holds("ClusterCoreQuotaReached") && !mended.holds("SomethingElse"));
-        assert!(mended.holds("InvalidVmSize") && mended.holds("LocationNotAvailable"));
+        assert!(!mended.holds("InvalidScaleSettings", ABOVE), "the maximum is a guess");
+        assert!(mended.holds("InvalidScaleSettings", "minNodeCount is -1; it must be between 0 and 65000."));
+        assert!(!mended.holds("ClusterCoreQuotaReached", "") && !mended.holds("SomethingElse", ""));
+        assert!(mended.holds("InvalidVmSize", "") && mended.holds("LocationNotAvailable", ""));
         // The second look finds the first one's value wrong.
         let mended = of("name: c\ntype: amlcompute\nmax_instnces: five\n").unwrap();
-        assert!(!mended.holds("InvalidScaleSettings"));
+        assert!(!mended.holds("InvalidScaleSettings", ABOVE));
     }
 
     #[test]
     fn what_is_needed_and_missing_is_stood_in_for() {
         let mended = of("size: Standard_Nope\nmin_instances: 1\n").unwrap();
         assert_eq!(mended.built.name, "unnamed");
-        assert!(mended.holds("InvalidVmSize") && !mended.holds("InvalidResourceName"));
+        assert!(mended.holds("InvalidVmSize", "") && !mended.holds("InvalidResourceName", ""));
         assert!(
             of("name: c\ntype: amlcompute\nssh_settings: {admin_password: x}\n").is_none(),
             "nothing stands in"

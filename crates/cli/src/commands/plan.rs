@@ -299,6 +299,9 @@ fn span(seconds: u64) -> String {
     }
 }
 
+/// A hundred years: longer than anything is planned for.
+const SECONDS_MAX: u64 = 36_500 * 86_400;
+
 /// `90`, `90s`, `30m`, `2h`, `1d`.
 fn seconds(text: &str) -> Result<u64, String> {
     let (number, unit) = match text.char_indices().find(|(_, letter)| !letter.is_ascii_digit()) {
@@ -313,7 +316,8 @@ fn seconds(text: &str) -> Result<u64, String> {
         _ => return Err("write a time as 90s, 30m, 2h or 1d".into()),
     };
     let number: u64 = number.parse().map_err(|_| "write a time as 90s, 30m, 2h or 1d".to_owned())?;
-    number.checked_mul(factor).ok_or_else(|| "that is too long".into())
+    let seconds = number.checked_mul(factor).filter(|seconds| *seconds <= SECONDS_MAX);
+    seconds.ok_or_else(|| format!("that is too long; at most {}d", SECONDS_MAX / 86_400))
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {

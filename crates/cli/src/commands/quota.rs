@@ -275,25 +275,13 @@ async fn set(args: &SetArgs, session: &Session) -> Outcome<()> {
     let row = &answer["value"][0];
     let status = row["status"].as_str().unwrap_or_default();
     if status != "Success" {
-        let message = row["message"].as_str().map_or_else(|| refused(status), str::to_owned);
-        return Err(
-            Failure::failed(message).hint("'neap quota list --all' shows the families and their limits")
-        );
+        let message = row["message"].as_str().map_or_else(|| format!("({status})"), str::to_owned);
+        return Err(Failure::failed(message));
     }
     session.print(
         &json!({"quota": args.which.pool.name(), "location": location, "limit": limit, "status": status}),
         &[("Quota", "quota"), ("Location", "location"), ("Limit", "limit"), ("Status", "status")],
     )
-}
-
-fn refused(status: &str) -> String {
-    match status {
-        "InvalidVMFamilyName" => "there is no such family of sizes, or no such workspace".to_owned(),
-        "InvalidQuotaExceedsSubscriptionLimit" => {
-            "a workspace's limit cannot be above the subscription's".to_owned()
-        }
-        other => format!("the limit was not set: {other}"),
-    }
 }
 
 async fn request(args: &RequestArgs, session: &Session) -> Outcome<()> {

@@ -96,11 +96,11 @@ pub fn answer_quota(
     let Some(request) = state.quota_requests.get(&id) else {
         return Err(Refusal::because(Code::ResourceNotFound, format!("There is no quota request {id}.")));
     };
-    if request.answer.is_some() {
-        return Err(Refusal::because(
-            Code::LimitReached,
-            format!("The quota request {id} was answered before."),
-        ));
+    if let Some(answer) = &request.answer {
+        let word = if answer.approved { "approved" } else { "denied" };
+        let (by, at) = (&answer.by, answer.at.rfc3339());
+        let message = format!("The quota request {id} was {word} by '{by}' at {at}; it is answered once.");
+        return Err(Refusal::because(Code::QuotaRequestAnswered, message));
     }
     let mut events = vec![QuotaAnswered { id, approved, by: by.clone(), reason }.into()];
     if approved {

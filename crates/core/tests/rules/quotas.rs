@@ -161,7 +161,7 @@ fn more_is_asked_for_and_granted_on_record() {
     let events = world.tell(answer(2, true));
     let set = QuotaSet { key: subscription(family()), limit: Some(16), by: "owner".into() };
     assert!(events.contains(&Event::from(set)), "{events:?}");
-    assert_eq!(world.refused(answer(2, true)), [Code::LimitReached]);
+    assert_eq!(world.refused(answer(2, true)), [Code::QuotaRequestAnswered]);
     assert_eq!(world.refused(answer(3, true)), [Code::ResourceNotFound]);
     assert!(world.state.quota_requests[&1].answer.as_ref().is_some_and(|answer| !answer.approved));
 }

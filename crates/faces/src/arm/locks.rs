@@ -21,7 +21,10 @@ pub(crate) async fn answer(app: &App, ask: &Ask, scope: &[&str], rest: &[&str]) 
         super::subscriptions::check(app, s)?;
         return Ok(listing(&state, |_| true));
     }
-    let place = place(&state, scope)?;
+    let place = place(&state, scope).map_err(|missing| match (ask.method.as_str(), rest) {
+        ("PUT", [name]) => with_the_rest(missing, name, ask),
+        _ => missing,
+    })?;
     match (ask.method.as_str(), rest) {
         ("GET", []) => {
             let only_here =
@@ -87,13 +90,19 @@ fn read(name: &str, body: &Value) -> Result<(LockLevel, String), Refusal> {
         let message =
             format!("The level of a lock is CanNotDelete or ReadOnly, not '{}'.", level.unwrap_or_default());
         problems.push(errors::bad(&message, "properties.level"));
-        // The core has this to say only of a lock that can be read.
-        problems.extend(names::check_lock_name(name));
     }
+    problems.extend(names::check_lock_name(name));
     Refusal::unless_empty(problems)?;
     parsed
         .map(|level| (level, notes))
         .ok_or_else(|| Refusal::because(Code::BadArgument, "A lock needs a level."))
+}
+
+/// What is wrong with a lock is told beside that there is nothing to be locked.
+fn with_the_rest(mut missing: Refusal, name: &str, ask: &Ask) -> Refusal {
+    let read = ask.json().and_then(|body| read(name, &body));
+    missing.problems.extend(read.err().into_iter().flat_map(|refusal| refusal.problems));
+    missing
 }
 
 fn place(state: &State, scope: &[&str]) -> Result<LockScope, Refusal> {

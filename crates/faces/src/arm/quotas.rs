@@ -59,7 +59,7 @@ pub(crate) async fn update(
     for item in &items {
         let (status, message) = match set(app, ask, location, item).await {
             Ok(()) => ("Success", None),
-            Err(Unset::Named(status)) => (status, None),
+            Err(Unset::Named(status, why)) => (status, Some(why)),
             Err(Unset::Refused(refusal)) => ("Failure", Some(refusal.to_string())),
         };
         answers.push(json!({
@@ -71,15 +71,15 @@ pub(crate) async fn update(
 }
 
 enum Unset {
-    /// One of Azure's words for it.
-    Named(&'static str),
+    /// One of Azure's words for it, and more of them.
+    Named(&'static str, String),
     Refused(Refusal),
 }
 
 async fn set(app: &App, ask: &Ask, location: &str, item: &Value) -> Result<(), Unset> {
     let state = app.state();
     let id = item["id"].as_str().unwrap_or_default();
-    let Some(key) = key(&state, location, id) else { return Err(Unset::Named("InvalidVMFamilyName")) };
+    let key = key(&state, location, id).map_err(|why| Unset::Named("InvalidVMFamilyName", why))?;
     // A negative number takes the limit away.
     let limit = match item["limit"].as_i64() {
         Some(limit) => u64::try_from(limit).ok(),
@@ -91,30 +91,34 @@ async fn set(app: &App, ask: &Ask, location: &str, item: &Value) -> Result<(), U
     if let (Holder::Workspace(workspace), Some(limit)) = (&key.holder, limit) {
         let subscription = state.workspaces.get(workspace).map(|w| w.subscription.to_lowercase().into());
         let above = subscription.map(|s| QuotaKey { holder: Holder::Subscription(s), ..key.clone() });
-        if above.and_then(|above| state.quotas.get(&above)).is_some_and(|above| limit > *above) {
-            return Err(Unset::Named("InvalidQuotaExceedsSubscriptionLimit"));
+        if let Some(above) = above.and_then(|above| state.quotas.get(&above)).filter(|above| limit > **above)
+        {
+            let why = format!("A workspace's limit cannot be above the subscription's, which is {above}.");
+            return Err(Unset::Named("InvalidQuotaExceedsSubscriptionLimit", why));
         }
     }
     let command = Command::SetQuota { key, limit, by: ask.caller.actor.as_str().into() };
     app.submit(&ask.caller, command, Vec::new()).await.map(drop).map_err(Unset::Refused)
 }
 
-/// Reads `…/quotas/Standard_DSv2_Family_Cluster_Dedicated_vCPUs`, of a subscription or of a workspace in it.
-pub(crate) fn key(state: &State, location: &str, id: &str) -> Option<QuotaKey> {
+/// Reads `…/quotas/Standard_DSv2_Family_Cluster_Dedicated_vCPUs`, of a subscription or of a workspace in it; or says why not.
+pub(crate) fn key(state: &State, location: &str, id: &str) -> Result<QuotaKey, String> {
     let segments = crate::ask::segments(id, 0);
     let words: Vec<&str> = segments.iter().map(String::as_str).collect();
     let (holder, name) = match words.as_slice() {
         ["subscriptions", s, "quotas", name] => (Holder::Subscription(s.to_lowercase().into()), name),
         ["subscriptions", s, "resourcegroups", g, "providers", _, "workspaces", w, "quotas", name] => {
-            (Holder::Workspace(workspaces::find(state, s, g, w).ok()?.id), name)
+            let found = workspaces::find(state, s, g, w);
+            let workspace = found.map_err(|_| format!("There is no workspace '{w}' in group '{g}'."))?;
+            (Holder::Workspace(workspace.id), name)
         }
-        _ => return None,
+        _ => return Err("'id' is of a subscription or a workspace, and ends in /quotas/ and a name.".into()),
     };
-    Some(QuotaKey {
-        holder,
-        location: canonical_location(location).into(),
-        pool: Pool::parse(name, &state.settings.own)?,
-    })
+    let pool = Pool::parse(name, &state.settings.own).ok_or_else(|| {
+        let shown = name.replace('_', " ");
+        format!("There is no quota '{shown}'; 'neap quota list --all' shows those there are.")
+    })?;
+    Ok(QuotaKey { holder, location: canonical_location(location).into(), pool })
 }
 
 /// The ARM scope that a limit is on; `None` where it is of another subscription.

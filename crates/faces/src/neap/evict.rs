@@ -12,21 +12,22 @@ use neap_core::job::{Phase, StopReason};
 use neap_core::state::Workspace;
 use neap_core::{Code, Command, Event, Millis, NodeId, Refusal, State};
 use neap_ledger::JobRow;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::nodes::node_id;
 use crate::app::{App, unreadable};
 use crate::arm::{errors, find_job};
 use crate::ask::Ask;
+use crate::fields::Fields;
 use crate::{checkpoints, limits, reply};
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+const KEYS: &[&str] = &["node", "grace_seconds", "simulate", "reason"];
+
+#[derive(Debug)]
 struct Asked {
     /// By default the one with the most to lose.
-    node: Option<String>,
-    grace_seconds: Option<f64>,
+    node: Option<NodeId>,
+    grace_seconds: f64,
     simulate: bool,
     reason: Option<String>,
 }
@@ -37,21 +38,15 @@ pub(crate) async fn post(
     workspace: &Workspace,
     name: &str,
 ) -> Result<Response, Refusal> {
-    let asked = read(ask)?;
     let state = app.state();
     let Some(cluster) = state.cluster(workspace.id, name) else {
         return Err(errors::not_found("Compute", name));
     };
-    let node = asked.node.as_deref().map(|text| {
-        node_id(text).ok_or_else(|| {
-            Refusal::because(Code::BadArgument, format!("'{text}' does not name a node, as n-3 does."))
-        })
-    });
-    let grace_seconds = asked.grace_seconds.unwrap_or(limits::EVICTION_GRACE_S);
+    let asked = read(&ask.json()?)?;
     let command = Command::Evict {
         cluster: cluster.id,
-        node: node.transpose()?,
-        grace_ms: (grace_seconds * 1000.0) as u64,
+        node: asked.node,
+        grace_ms: (asked.grace_seconds * 1000.0) as u64,
         reason: asked.reason.unwrap_or_else(|| format!("{} took it back", ask.caller.actor)).into(),
     };
     let now = app.now();
@@ -86,26 +81,34 @@ pub(crate) async fn post(
         "at": now.rfc3339(),
         "at_unix_ms": now.0,
         "deadline": taken.deadline.rfc3339(),
-        "grace_seconds": grace_seconds,
+        "grace_seconds": asked.grace_seconds,
         "jobs": jobs,
         "notes": notes(&state, taken, jobs.is_empty()),
     });
     Ok(if asked.simulate { reply::ok(&answer) } else { reply::json(StatusCode::ACCEPTED, &answer) })
 }
 
-fn read(ask: &Ask) -> Result<Asked, Refusal> {
-    let body = ask.json()?;
-    if body.is_null() {
-        return Ok(Asked::default());
-    }
-    let wrong = |text: String| Refusal::because(Code::BadArgument, text);
-    let asked: Asked =
-        serde_json::from_value(body).map_err(|e| wrong(format!("The request body cannot be read: {e}.")))?;
+fn read(body: &Value) -> Result<Asked, Refusal> {
+    let mut problems = Vec::new();
+    let fields = Fields::of(Some(body), "", &mut problems);
+    fields.only(KEYS, &[], "a drill", &mut problems);
+    let node = fields.text("node", &mut problems).and_then(|text| {
+        let node = node_id(text);
+        if node.is_none() {
+            problems.push(errors::bad(format!("'{text}' does not name a node, as n-3 does."), "node"));
+        }
+        node
+    });
+    let grace_seconds = fields.number("grace_seconds", &mut problems).unwrap_or(limits::EVICTION_GRACE_S);
     let most = limits::EVICTION_GRACE_S_MAX;
-    if asked.grace_seconds.is_some_and(|grace| !(0.0..=most).contains(&grace)) {
-        return Err(wrong(format!("grace_seconds must be between 0 and {most}.")));
+    if !(0.0..=most).contains(&grace_seconds) {
+        let message = format!("grace_seconds must be between 0 and {most}.");
+        problems.push(errors::bad(message, "grace_seconds"));
     }
-    Ok(asked)
+    let simulate = fields.flag("simulate", &mut problems).unwrap_or(false);
+    let reason = fields.text("reason", &mut problems).map(str::to_owned);
+    Refusal::unless_empty(problems)?;
+    Ok(Asked { node, grace_seconds, simulate, reason })
 }
 
 fn notes(state: &State, taken: &NodePreempted, nothing_on_it: bool) -> Vec<&'static str> {

@@ -29,14 +29,23 @@ pub(crate) async fn job(
     name: &str,
 ) -> Result<Response, Refusal> {
     let mut body = ask.json()?;
-    let (run_ms, boot_ms) = (seconds(ask, "duration_s")?, seconds(ask, "boot_s")?);
-    let drafts = Drafts::take(&mut body, workspace)?.into();
+    let mut problems = Vec::new();
+    let run_ms = seconds(ask, "duration_s", &mut problems);
+    let boot_ms = seconds(ask, "boot_s", &mut problems);
+    let drafts = Drafts::take(&mut body, workspace, &mut problems).into();
     let app = &App { drafts, ..app.clone() };
-    let planned = jobs::planned(app, &ask.caller.actor, workspace, name, &body).await?;
     let (state, now) = (app.state(), app.now());
-    let name = name.to_owned();
-    let told = move || of_job(&state, now, &name, planned, run_ms, boot_ms);
-    Ok(reply::ok(&blocking(told).await??))
+    let answer = match jobs::planned(app, &ask.caller.actor, workspace, name, &body).await {
+        Ok(planned) => {
+            let name = name.to_owned();
+            blocking(move || of_job(&state, now, &name, planned, run_ms, boot_ms)).await?
+        }
+        Err(refusal) => Err(refusal),
+    };
+    // What is wrong with the job is told beside what is wrong with the question.
+    problems.extend(answer.as_ref().err().into_iter().flat_map(|refusal| refusal.problems.clone()));
+    Refusal::unless_empty(problems)?;
+    Ok(reply::ok(&answer?))
 }
 
 /// `POST computes/NAME/plan`, with the body that a PUT of the cluster would have.
@@ -73,13 +82,14 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
         .map_err(|e| internal(format!("A forecast did not come to an end: {e}.")))
 }
 
-fn seconds(ask: &Ask, key: &'static str) -> Result<Option<u64>, Refusal> {
-    let Some(text) = ask.query.get(key) else { return Ok(None) };
+fn seconds(ask: &Ask, key: &'static str, problems: &mut Vec<Problem>) -> Option<u64> {
+    let text = ask.query.get(key)?;
     let ms = text.parse::<u64>().ok().and_then(|seconds| seconds.checked_mul(1_000));
-    ms.map(Some).ok_or_else(|| {
+    if ms.is_none() {
         let message = format!("'{text}' is not a number of seconds ({key}).");
-        Problem::new(Code::BadArgument, message).at(key).into()
-    })
+        problems.push(Problem::new(Code::BadArgument, message).at(key));
+    }
+    ms
 }
 
 fn of_job(

@@ -51,10 +51,7 @@ async fn create(app: &App, ask: &Ask) -> Result<Response, Refusal> {
     let id = fields.text("id", &mut problems).unwrap_or_default();
     let limit = fields.integer("limit", &mut problems).and_then(|limit| u64::try_from(limit).ok());
     let state = app.state();
-    let key = quota_key(&state, location, id);
-    if key.is_none() {
-        problems.push(errors::bad("'id' names no quota; 'neap quota list' shows those there are.", "id"));
-    }
+    let key = quota_key(&state, location, id).map_err(|why| problems.push(errors::bad(why, "id"))).ok();
     if limit.is_none() {
         problems.push(errors::bad("'limit' is the number that is asked for.", "limit"));
     }

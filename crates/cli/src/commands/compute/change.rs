@@ -47,23 +47,31 @@ pub fn update(args: &UpdateArgs, global: &Global, terminal: &Terminal) -> Outcom
     block_on(async {
         let path = session.path(&format!("computes/{}", segment(&args.name)));
         let mut document = Document::from_value(entity::compute(&session.client.get(&path).await?));
+        let mut wrong = Vec::new();
         for path in &args.remove {
             match neap_spec::remove_path(&mut document.value, path) {
                 Ok(true) => {}
-                Ok(false) => {
-                    return Err(Failure::usage(format!("--remove {path}: the cluster has no such property")));
-                }
-                Err(message) => return Err(Failure::usage(format!("--remove {path}: {message}"))),
+                Ok(false) => wrong.push(format!("--remove {path}: the cluster has no such property")),
+                Err(message) => wrong.push(format!("--remove {path}: {message}")),
             }
         }
         args.nodes.apply(&mut document)?;
         args.scale.apply(&mut document, args.force_string)?;
-        if document.value["name"].as_str().is_some_and(|name| !name.eq_ignore_ascii_case(&args.name)) {
-            return Err(Failure::usage("the name of a cluster cannot be changed")
-                .hint("create another cluster under the new name"));
+        if document.value["name"].as_str().is_none_or(|name| !name.eq_ignore_ascii_case(&args.name)) {
+            wrong.push(
+                "the name of a cluster cannot be changed; create another cluster under the new name".into(),
+            );
+            document.set("name", args.name.as_str().into())?;
         }
-        let request = requested(&document, &session).await?;
-        let plan = dry_run(&request, &session, Face::Own).await?;
+        let planned = match requested(&document, &session).await {
+            Ok(request) => dry_run(&request, &session, Face::Own).await.map(|plan| (request, plan)),
+            Err(failure) => Err(failure),
+        };
+        if !wrong.is_empty() {
+            wrong.extend(planned.err().into_iter().flat_map(Failure::lines));
+            return Err(Failure::of_specification(wrong));
+        }
+        let (request, plan) = planned?;
         if args.scale.dry_run {
             return show_plan(&plan, &session);
         }

@@ -51,3 +51,7 @@ def test_a_wrong_size_stops_the_start_and_is_named(own_server):
     failed = server.up(check=False)
     assert failed.returncode != 0 and "sizes[0].name: must be 1 to 64 letters" in failed.stderr, failed.stderr
     assert "prices.Nope: is not in the catalogue" in failed.stderr, failed.stderr
+    assert "prices.Nope: is not in the catalogue" in server.cli("doctor").stdout
+    (server.home / "config.yaml").write_text("local: {emulate_gpus: 3}\nenvironments: {engine: none}\n")
+    found = server.cli("doctor").stdout
+    assert "3 pretended in place of the machine's" in found and "switched off (environments.engine: none)" in found, found

@@ -112,6 +112,11 @@ impl Session {
         }
     }
 
+    /// Prints an answer whose rows, in a table, are what it has under this key.
+    pub fn print_rows(&self, value: &Value, key: &str, columns: &'static [Column]) -> Outcome<()> {
+        self.printer.print(if self.printer.has_rows() { &value[key] } else { value }, columns)
+    }
+
     /// Prints the command's answer.
     pub fn print(&self, value: &Value, columns: &'static [Column]) -> Outcome<()> {
         self.printer.print(value, columns)

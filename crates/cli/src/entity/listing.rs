@@ -41,6 +41,7 @@ pub fn vm_size(size: &Value) -> Value {
         "estimated_vm_prices": size.get("estimatedVMPrices").map_or(Value::Null, super::snake_keys),
         "usd_per_hour": price(size, "Standard"),
         "low_priority_usd_per_hour": price(size, "LowPriority"),
+        "retired": at("neapRetired"),
     })
 }
 

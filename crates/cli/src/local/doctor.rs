@@ -7,10 +7,12 @@ use crate::output::{Printer, emit};
 use crate::settings::{Settings, data_folder};
 use crate::terminal::Terminal;
 use clap::Args;
+use neap_server::{Config, ContainerRule};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+const CONFIG: &str = "config.yaml";
 const NO_GPU: &str = "none here: a cluster of a GPU size can be declared, and its jobs are refused (GpuNotAvailable); \
                       'neap up --emulate-gpus N' pretends to have some";
 
@@ -36,6 +38,7 @@ fn examine(data: &Path) -> Value {
     let capabilities = neap_sandbox::probe();
     let machine = neap_sandbox::machine();
     let gpus = neap_sandbox::gpus();
+    let config = Config::load(&data.join(CONFIG));
     let each = gpus.list.iter().map(|gpu| {
         json!({"uuid": gpu.uuid, "name": gpu.name, "memory_mb": gpu.memory_mb, "device": format!("/dev/nvidia{}", gpu.minor)})
     });
@@ -55,6 +58,7 @@ fn examine(data: &Path) -> Value {
         "gpus": each.collect::<Vec<_>>(),
         "gpu_driver": gpus.driver,
         "gpu_remarks": gpus.remarks,
+        "gpus_emulated": config.as_ref().map_or(0, |config| config.local.emulate_gpus),
         "sizes": "an Azure size is nominal here: a node gets what its size says or what the machine has, whichever is less",
         "root": capabilities.root,
         "cgroup": capabilities.cgroup.map(|version| format!("{version:?}").to_lowercase()),
@@ -62,11 +66,35 @@ fn examine(data: &Path) -> Value {
         "isolation_missing": capabilities.missing,
         "reachable_by_jobs": reachable,
         "python": version_of("python3"),
-        "container_engine": "not used: images are named in the log, and jobs run on the interpreter of this machine",
+        "container_engine": config.as_ref().map_or_else(|_| "unknown until the configuration can be read".to_owned(), engine),
         "data_folder": data.display().to_string(),
         "data_folder_free_mb": free_mb(data),
+        "configuration": match &config {
+            Err(wrong) => wrong.to_string(),
+            Ok(_) if data.join(CONFIG).exists() => "can be read".to_owned(),
+            Ok(_) => format!("none ({CONFIG} in the data folder); everything has its default"),
+        },
         "server": server_state(data),
     })
+}
+
+/// Which container engine jobs would have.
+fn engine(config: &Config) -> String {
+    let sockets = config.engine().sockets(|name| std::env::var(name).ok());
+    if let Some(there) = sockets.iter().find(|socket| socket.exists()) {
+        return format!("at {}", there.display());
+    }
+    let looked: Vec<String> = sockets.iter().map(|socket| socket.display().to_string()).collect();
+    let why = if looked.is_empty() {
+        "switched off (environments.engine: none)".to_owned()
+    } else {
+        format!("none at {}", looked.join(", "))
+    };
+    let then = match config.environments.isolation {
+        ContainerRule::HostAllowed => "jobs run on this machine's interpreter, and say so",
+        ContainerRule::Container => "jobs are refused, since environments.isolation is container",
+    };
+    format!("{why}; {then}")
 }
 
 fn version_of(program: &str) -> Value {
@@ -118,8 +146,10 @@ fn for_people(report: &Value) -> String {
     for remark in report["gpu_remarks"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         row("GPU", remark);
     }
-    if report["gpus"].as_array().is_none_or(Vec::is_empty) {
-        row("GPU", NO_GPU);
+    match report["gpus_emulated"].as_u64().unwrap_or(0) {
+        0 if report["gpus"].as_array().is_none_or(Vec::is_empty) => row("GPU", NO_GPU),
+        0 => {}
+        n => row("GPU", &format!("{n} pretended in place of the machine's (local.emulate_gpus in {CONFIG})")),
     }
     row("Sizes", &said("sizes"));
     row("Root", &said("root"));
@@ -135,6 +165,7 @@ fn for_people(report: &Value) -> String {
     row("Python", &said("python"));
     row("Containers", &said("container_engine"));
     row("Data folder", &format!("{} ({} MB free)", said("data_folder"), report["data_folder_free_mb"]));
+    row("Configuration", &said("configuration"));
     row("Server", &said("server"));
     text
 }

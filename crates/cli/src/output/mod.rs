@@ -67,6 +67,11 @@ impl Printer {
         Ok(Self { format, query: global.query.clone() })
     }
 
+    /// Whether the answer is shown as rows with the columns of its command.
+    pub fn has_rows(&self) -> bool {
+        self.query.is_none() && matches!(self.format, Format::Table | Format::Csv)
+    }
+
     /// Writes `value`. `columns` are the headings of a table; a query makes its own.
     pub fn print(&self, value: &Value, columns: &'static [Column]) -> Outcome<()> {
         let text = match &self.query {

@@ -2,6 +2,7 @@
 
 use axum::response::Response;
 use neap_core::own::Offer;
+use neap_core::retired::retired;
 use neap_core::{Code, MicroUsd, Refusal};
 use serde_json::{Value, json};
 
@@ -52,6 +53,9 @@ fn answer(size: &Offer) -> Value {
         "premiumIO": size.premium_io,
         "supportedComputeTypes": ["AmlCompute"],
         "estimatedVMPrices": {"billingCurrency": "USD", "unitOfMeasure": "OneHour", "values": prices},
+        "neapRetired": retired(&size.name).filter(|_| !size.own).map(|retired| {
+            json!({"series": retired.series, "since": retired.since, "instead": retired.instead})
+        }),
     })
 }
 
@@ -66,5 +70,15 @@ mod tests {
         assert_eq!(body["name"], "Standard_DS3_v2");
         assert_eq!((&body["vCPUs"], &body["v_cp_us"]), (&json!(4), &json!(4)));
         assert_eq!(body["memory_gb"], json!(14.0));
+        assert_eq!(body["neapRetired"], Value::Null);
+    }
+
+    #[test]
+    fn a_size_that_is_no_more_says_what_to_use() {
+        let body = answer(&neap_core::own::Own::default().find("Standard_NC6").unwrap());
+        assert_eq!(
+            body["neapRetired"],
+            json!({"series": "NC", "since": "2023-08-31", "instead": "Standard_NC4as_T4_v3"})
+        );
     }
 }

@@ -56,7 +56,7 @@ const SIMULATED_COLUMNS: &[Column] = &[
     ("Status", "status"),
     ("Attempt", "attempt"),
     ("Started", "started"),
-    ("Saved", "checkpoint[0].saved"),
+    ("Saved", "checkpoint.0.saved"),
     ("UnsavedSeconds", "unsaved_seconds"),
 ];
 
@@ -69,7 +69,7 @@ pub async fn run(args: &EvictArgs, global: &Global, session: &Session) -> Outcom
     let for_machines = global.output.is_some() || global.query.is_some();
     if args.simulate {
         match for_machines {
-            true => session.print(&taken, SIMULATED_COLUMNS)?,
+            true => session.print_rows(&taken, "jobs", SIMULATED_COLUMNS)?,
             false => drop(emit(&foreseen(&taken))?),
         }
         return Ok(ExitCode::SUCCESS);
@@ -81,7 +81,7 @@ pub async fn run(args: &EvictArgs, global: &Global, session: &Session) -> Outcom
     }
     let report = judge(&taken, &after, args.max_lost);
     match for_machines {
-        true => session.print(&report, COLUMNS)?,
+        true => session.print_rows(&report, "jobs", COLUMNS)?,
         false => drop(emit(&for_people(&report))?),
     }
     Ok(if report["passed"] == true { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -110,6 +110,8 @@ const SIZE_COLUMNS: &[Column] = &[
     ("LowPriority", "low_priority_capable"),
     ("USDPerHour", "usd_per_hour"),
     ("LowPriorityUSD", "low_priority_usd_per_hour"),
+    ("Retired", "retired.since"),
+    ("Instead", "retired.instead"),
 ];
 
 const USAGE_COLUMNS: &[Column] =

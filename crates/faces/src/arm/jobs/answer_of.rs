@@ -105,7 +105,9 @@ fn facts(
     tell("attempt", Some(row.attempt.to_string()).filter(|_| row.attempt > 0));
     tell("startedOn", row.started.map(neap_core::Millis::rfc3339));
     tell("endedOn", row.ended.map(neap_core::Millis::rfc3339));
-    tell("failureClass", row.failure.as_ref().map(|f| f.class.word().into()));
+    // Nobody failed where somebody canceled.
+    let failed = row.failure.as_ref().filter(|f| &*f.code != "JobCanceled");
+    tell("failureClass", failed.map(|f| f.class.word().into()));
     tell("nextStep", row.failure.as_ref().map(|f| f.next_step.to_string()));
     // The rest is asked for by itself: `neap job show --provenance`.
     for (key, value) in row.facts.iter().filter(|(key, _)| !key.starts_with(neap_core::job::PROVENANCE)) {

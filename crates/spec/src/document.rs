@@ -17,12 +17,28 @@ pub struct Document {
 impl Document {
     /// Reads one YAML document whose top is a mapping.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        Self::read(text, serde_saphyr::options! { with_snippet: false })
+        let mut document = Self::read(text, serde_saphyr::options! { with_snippet: false })?;
+        if document.has_booleans() {
+            letters_stay(&mut document.value, &Self::parse_with_words(text)?.value);
+        }
+        Ok(document)
     }
 
     /// The same, where only `true` and `false` are booleans: `off`, `no` and `y` are words.
     pub fn parse_with_words(text: &str) -> Result<Self, Error> {
         Self::read(text, serde_saphyr::options! { with_snippet: false, strict_booleans: true })
+    }
+
+    fn has_booleans(&self) -> bool {
+        fn in_value(value: &Value) -> bool {
+            match value {
+                Value::Bool(_) => true,
+                Value::Array(items) => items.iter().any(in_value),
+                Value::Object(map) => map.values().any(in_value),
+                Value::Null | Value::Number(_) | Value::String(_) => false,
+            }
+        }
+        in_value(&self.value)
     }
 
     fn read(text: &str, options: serde_saphyr::Options) -> Result<Self, Error> {
@@ -73,6 +89,22 @@ impl Document {
             Error::Problems(vec![Problem::at(assignment, message)])
         })?;
         self.set(path.trim(), crate::overrides::typed_value(value, force_string))
+    }
+}
+
+/// `y` and `n` are letters, as every loader of Azure's files reads them; `yes`, `no`, `on` and `off` are booleans.
+fn letters_stay(read: &mut Value, words: &Value) {
+    match (read, words) {
+        (read @ Value::Bool(_), Value::String(word)) if matches!(word.as_str(), "y" | "Y" | "n" | "N") => {
+            *read = words.clone();
+        }
+        (Value::Array(read), Value::Array(words)) => {
+            read.iter_mut().zip(words).for_each(|(read, word)| letters_stay(read, word));
+        }
+        (Value::Object(read), Value::Object(words)) => {
+            read.values_mut().zip(words.values()).for_each(|(read, word)| letters_stay(read, word));
+        }
+        _ => {}
     }
 }
 
@@ -213,6 +245,18 @@ mod tests {
         assert_eq!(document.line("a"), Some(1));
         assert_eq!(document.line("b.c"), Some(3));
         assert_eq!(document.line("b.d[1]"), Some(4));
+    }
+
+    #[test]
+    fn letters_are_no_booleans() {
+        let document =
+            Document::parse("name: n\nlist: [y, Y, N, yes, off, true, 'n']\nfalse: {a: n, b: no}\n").unwrap();
+        assert_eq!(
+            document.value,
+            json!({"name": "n", "list": ["y", "Y", "N", true, false, true, "n"], "false": {"a": "n", "b": false}})
+        );
+        let words = Document::parse_with_words("a: [n, no, on, true]\n").unwrap();
+        assert_eq!(words.value, json!({"a": ["n", "no", "on", true]}));
     }
 
     #[test]

@@ -108,6 +108,13 @@ def test_what_a_cluster_has_not_is_refused_before_anything_is_paid_for(tiers, se
         tiers.drop_cluster(name)
 
 
+def test_a_floor_as_high_as_the_maximum_is_warned_of(tiers, mixed):
+    warned = tiers.cli("compute", "update", "-n", mixed, "--dedicated-instances", 3, "--dry-run").stderr
+    assert "dedicated_instances and max_instances are both 3: there is no room for low-priority nodes" in warned, warned
+    warned = tiers.cli("compute", "update", "-n", mixed, "--dedicated-instances", 2, "--dry-run").stderr
+    assert "Low priority beyond 2 dedicated: a node can be taken back" in warned and "no room" not in warned, warned
+
+
 def test_azures_clients_see_a_low_priority_cluster_and_leave_the_floor_alone(tiers, mixed):
     ml = MLClient(DefaultAzureCredential(), tiers.subscription, tiers.group, tiers.workspace)
     cluster = ml.compute.get(mixed)

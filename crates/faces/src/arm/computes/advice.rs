@@ -26,12 +26,16 @@ pub(super) fn advice(state: &State, workspace: &Workspace, cluster: &Cluster) ->
             state.settings.apart(&cluster.location, &workspace.location)
         ));
     }
-    if cluster.shape.tier == Tier::LowPriority {
-        let which = match &cluster.mix {
-            Some(mix) if mix.floor.nodes > 0 => {
-                format!("Low priority beyond {} dedicated: ", mix.floor.nodes)
-            }
-            _ => "Low priority: ".to_owned(),
+    let floor = cluster.mix.as_ref().map_or(0, |mix| mix.floor.nodes);
+    if cluster.shape.tier == Tier::LowPriority && floor > 0 && floor >= cluster.declared.max {
+        out.push(format!(
+            "dedicated_instances and max_instances are both {floor}: there is no room for low-priority nodes, and jobs that ask \
+             for that tier are refused."
+        ));
+    } else if cluster.shape.tier == Tier::LowPriority {
+        let which = match floor {
+            0 => "Low priority: ".to_owned(),
+            n => format!("Low priority beyond {n} dedicated: "),
         };
         out.push(
             which + "a node can be taken back while a job runs on it, and the job then runs again elsewhere. What it writes \

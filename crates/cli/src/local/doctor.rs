@@ -7,6 +7,7 @@ use crate::output::{Printer, emit};
 use crate::settings::{Settings, data_folder};
 use crate::terminal::Terminal;
 use clap::Args;
+use neap_core::units::many;
 use neap_server::{Config, ContainerRule};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -129,7 +130,12 @@ fn for_people(report: &Value) -> String {
     let machine = &report["machine"];
     row(
         "Machine",
-        &format!("{} cores, {} MB, {} GPUs", machine["cores"], machine["memory_mb"], machine["gpus"]),
+        &format!(
+            "{} cores, {} MB, {}",
+            machine["cores"],
+            machine["memory_mb"],
+            many(machine["gpus"].as_u64().unwrap_or(0), "GPU")
+        ),
     );
     for gpu in report["gpus"].as_array().into_iter().flatten() {
         let text = |key: &str| gpu[key].as_str().unwrap_or_default().to_owned();

@@ -46,6 +46,16 @@ pub struct Span {
     pub offsets: (i32, i32),
 }
 
+impl Span {
+    /// The end of one that is open as far ahead as anybody looked.
+    pub const NEVER: Millis = Millis(u64::MAX);
+
+    /// Where it has one.
+    pub fn end(&self) -> Option<Millis> {
+        (self.until != Self::NEVER).then_some(self.until)
+    }
+}
+
 /// What windows make of a cluster now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scheduled {
@@ -77,7 +87,7 @@ impl Window {
     pub fn next(&self, now: Millis) -> Option<(Millis, bool, Arc<str>)> {
         let span = self.spans.iter().find(|span| self.enabled && span.until > now)?;
         let opens = span.from > now;
-        let (at, offset) = if opens { (span.from, span.offsets.0) } else { (span.until, span.offsets.1) };
+        let (at, offset) = if opens { (span.from, span.offsets.0) } else { (span.end()?, span.offsets.1) };
         Some((at, opens, clock(at, offset, &self.zone)))
     }
 }
@@ -126,7 +136,8 @@ fn boundaries(windows: &Windows, after: Millis) -> BTreeMap<Millis, Arc<str>> {
     let mut out = BTreeMap::new();
     for window in windows.values().filter(|window| window.enabled) {
         for span in &window.spans {
-            for (at, offset) in [(span.from, span.offsets.0), (span.until, span.offsets.1)] {
+            let end = span.end().map(|end| (end, span.offsets.1));
+            for (at, offset) in [(span.from, span.offsets.0)].into_iter().chain(end) {
                 if at > after {
                     out.entry(at).or_insert_with(|| clock(at, offset, &window.zone));
                 }
@@ -222,6 +233,21 @@ mod tests {
         }
         let (_, over) = in_force(DECLARED, &windows, Millis(95));
         assert_eq!(over, Scheduled::default());
+    }
+
+    #[test]
+    fn one_without_an_end_does_not_close() {
+        let windows: Windows =
+            [window("always", None, Some(1), &[(10, Span::NEVER.0)])].into_iter().collect();
+        let at = |now| in_force(DECLARED, &windows, Millis(now));
+        assert_eq!((at(9).0.max, at(10).0.max, at(1_000_000).0.max), (8, 1, 1));
+        assert_eq!(at(9).1.next, Some(Millis(10)));
+        assert_eq!(
+            (at(10).1.until, at(10).1.next),
+            (None, Some(Millis(90))),
+            "only the calendar is looked at"
+        );
+        assert_eq!(windows["always"].next(Millis(10)), None);
     }
 
     #[test]

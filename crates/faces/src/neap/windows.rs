@@ -151,9 +151,11 @@ fn spans(window: &calendar::Window, now: Millis) -> (Vec<Span>, Option<Millis>) 
     };
     let ahead = window.ahead(instant, WINDOW_SPANS_KEPT);
     let span = |stretch: &calendar::Stretch| {
+        // Where one that is open touches the next and the next, the last that was looked at is not its end.
+        let goes_on = stretch.from <= instant && stretch.until >= ahead.known_until;
         Some(Span {
             from: millis(stretch.from)?,
-            until: millis(stretch.until)?,
+            until: if goes_on { Span::NEVER } else { millis(stretch.until)? },
             offsets: (window.offset_minutes(stretch.from), window.offset_minutes(stretch.until)),
         })
     };
@@ -239,8 +241,9 @@ fn shown(app: &App, cluster: &Cluster, window: &Window) -> Result<Value, Refusal
         json!({"at": at.rfc3339(), "clock": clock, "does": if opens { "opens" } else { "closes" }})
     });
     let ahead = window.spans.iter().filter(|span| span.until > now).take(SPANS_SHOWN);
-    shown["spans"] =
-        ahead.map(|span| json!({"from": span.from.rfc3339(), "until": span.until.rfc3339()})).collect();
+    shown["spans"] = ahead
+        .map(|span| json!({"from": span.from.rfc3339(), "until": span.end().map(Millis::rfc3339)}))
+        .collect();
     shown["by"] = json!(window.by);
     shown["created"] = json!(window.created.rfc3339());
     shown["modified"] = json!(window.modified.rfc3339());
@@ -278,5 +281,19 @@ mod tests {
         let (spans_ahead, refill_at) = spans(&rare, now);
         assert_eq!(spans_ahead, vec![]);
         assert!(refill_at.is_some_and(|at| at > now));
+    }
+
+    #[test]
+    fn one_that_is_always_open_has_no_end() {
+        let now = Millis(1_794_816_000_000);
+        for start in ["0 * * * *", "* * * * *"] {
+            let always = calendar::Window::read(&json!({"start": start, "duration": "1h"})).unwrap();
+            let (spans_ahead, refill_at) = spans(&always, now);
+            assert_eq!(spans_ahead.iter().map(Span::end).collect::<Vec<_>>(), [None], "{start}");
+            assert!(refill_at.is_some_and(|at| at > now), "{start}");
+        }
+        // A long one that is open has its end.
+        let long = calendar::Window::read(&json!({"start": "0 0 1 11 *", "duration": "20d"})).unwrap();
+        assert!(spans(&long, now).0[0].end().is_some());
     }
 }

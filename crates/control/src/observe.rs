@@ -237,6 +237,7 @@ impl Observer {
             | Event::BudgetRenewed(_)
             | Event::BudgetDeleted(_)
             | Event::MoneyLeased(_)
+            | Event::NodeMetered(_)
             | Event::JobReleased(_)
             | Event::RankReported(_)
             | Event::RankEnded(_)

@@ -226,7 +226,7 @@ pub fn apply(state: &mut State, at: Millis, event: &Event) {
         Event::BudgetDeleted(e) => money::deleted(state, e),
         Event::MoneyLeased(e) => money::leased(state, e),
         // Only ended jobs are deleted; their names stay used.
-        Event::JobUpdated(_) | Event::JobDeleted(_) => {}
+        Event::JobUpdated(_) | Event::JobDeleted(_) | Event::NodeMetered(_) => {}
     }
     money::reserve(state, &settled);
 }

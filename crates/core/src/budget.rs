@@ -29,8 +29,8 @@ mod lease;
 
 pub(crate) use lease::reserved;
 pub use lease::{
-    Lease, Renewal, admission, bars, grant, least_cost, may_ask_first, nodes_cut, removal_bound_ms, renewal,
-    runs_out,
+    Lease, Renewal, admission, bars, grant, is_shared, least_cost, may_ask_first, nodes_cut, pays_for,
+    removal_bound_ms, renewal, runs_out,
 };
 
 /// A tag's name and value as jobs carry them into the log: nobody reads a tag there, and a budget finds it.

@@ -70,6 +70,7 @@ impl Draft {
             | Event::DocumentErased(_)
             | Event::JobUpdated(_)
             | Event::JobDeleted(_)
+            | Event::NodeMetered(_)
             | Event::SchedulePut(_)
             | Event::ScheduleDue(_)
             | Event::ScheduleTriggered(_)

@@ -437,6 +437,8 @@ events! {
     "budget.deleted" v 1 BudgetDeleted { id: BudgetId, }
     /// What a node costs up to then is reserved.
     "money.leased" v 1 MoneyLeased { node: NodeId, lease: Lease, }
+    /// What a node has cost up to here is on the books, by what was true until now; it goes on with what it does.
+    "node.metered" v 1 NodeMetered { id: NodeId, }
     /// A document's body was erased; its hash stays in the chain.
     "document.erased" v 1 DocumentErased { document: DocHash, }
 }

@@ -265,6 +265,7 @@ pub fn ends_slice_of(before: &State, event: &Event) -> Vec<NodeId> {
         Event::NodeLeaving(e) => vec![e.id],
         Event::NodePreempted(e) => vec![e.id],
         Event::NodeGone(e) => vec![e.id],
+        Event::NodeMetered(e) => vec![e.id],
         Event::JobPlaced(e) => std::iter::once(e.node).chain(e.others.iter().copied()).collect(),
         Event::AttemptStarted(e) => held(&e.id),
         Event::RankEnded(e) => vec![e.node],

@@ -90,6 +90,7 @@ pub(crate) fn named_by(event: &Event) -> [Option<DocHash>; 2] {
         | Event::BudgetRenewed(_)
         | Event::BudgetDeleted(_)
         | Event::MoneyLeased(_)
+        | Event::NodeMetered(_)
         | Event::JobDeleted(_) => [None, None],
     }
 }

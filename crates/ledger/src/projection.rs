@@ -83,6 +83,7 @@ pub(crate) fn project(tables: &Connection, seq: u64, at: Millis, event: &Event) 
         | Event::BudgetRenewed(_)
         | Event::BudgetDeleted(_)
         | Event::MoneyLeased(_)
+        | Event::NodeMetered(_)
         | Event::RankReported(_)
         | Event::AttemptStopRequested(_) => Ok(()),
         // Its rows stay as history under an id that is never used again.

@@ -286,6 +286,11 @@ pub fn renewal<'a>(state: &'a State, node: &'a Node, now: Millis) -> Renewal<'a>
     if budgets.is_empty() {
         return Renewal::NotNow;
     }
+    let is_ending = |budget: &Budget| {
+        let mut paid =
+            node.attempts.iter().filter(|attempt| pays_for(state, budget, node, attempt)).peekable();
+        paid.peek().is_some() && paid.all(ending)
+    };
     let terms = [
         (limits::LEASE_TERM_LONG_MS, true),
         (limits::LEASE_TERM_SHORT_MS, true),
@@ -304,9 +309,23 @@ pub fn renewal<'a>(state: &'a State, node: &'a Node, now: Millis) -> Renewal<'a>
         Some(_) if planted::is(Bug::BudgetIgnoredAtRenewal) => {
             Renewal::Until(lease(&state.settings, now, limits::LEASE_TERM_LEAST_MS))
         }
+        Some(budget) if is_ending(budget) => Renewal::NotNow,
         Some(budget) => Renewal::Refused(budget),
         None => Renewal::NotNow,
     }
+}
+
+/// Whether several share a node, and a budget pays for some of them alone.
+pub fn is_shared(state: &State, node: &Node) -> bool {
+    node.attempts.len() > 1 && covering(state, node).iter().any(|budget| !budget.scope.is_of_places())
+}
+
+/// Whether a budget pays for what an attempt does on a node.
+pub fn pays_for(state: &State, budget: &Budget, node: &Node, attempt: &AttemptId) -> bool {
+    let cluster = state.clusters.get(&node.cluster);
+    let job = state.jobs.get(&attempt.job);
+    cluster.is_some_and(|cluster| budget.scope.covers_cluster(state, cluster))
+        || job.is_some_and(|job| budget.scope.covers_payer(state, &Payer::of(state, job)))
 }
 
 /// Whether there is time to ask a node's attempts to end before its lease does.

@@ -10,14 +10,16 @@ use crate::cluster::{Cluster, Tier};
 use crate::command::SubmitJob;
 use crate::event::{
     AttemptStopRequested, Event, JobCancelRequested, JobDeleted, JobEnded, JobSubmitted, JobUpdated,
+    NodeMetered,
 };
 use crate::gpus;
-use crate::ids::{DocHash, JobId, WorkspaceId};
+use crate::ids::{DocHash, JobId, NodeId, WorkspaceId};
 use crate::job::{Cause, Class, Exit, Job, Need, Outcome, StopReason};
 use crate::limits;
 use crate::location;
 use crate::mix::TierChoice;
 use crate::names;
+use crate::node::Node;
 use crate::plan::nodes_ever;
 use crate::planted::{self, Bug};
 use crate::problem::{Code, Problem, Refusal};
@@ -262,9 +264,22 @@ fn check_need(state: &State, need: &Need, nominal: Capacity, size: &str, problem
     }
 }
 
+/// The nodes whose time is somebody's, or was last.
+fn paid_by(state: &State, id: JobId) -> impl Iterator<Item = NodeId> {
+    let is_its = move |node: &&Arc<Node>| {
+        let payers = node.last.iter().chain(&node.caused_by);
+        node.attempts.iter().any(|attempt| attempt.job == id)
+            || payers.into_iter().any(|payer| payer.job == id)
+    };
+    state.nodes.values().filter(is_its).map(|node| node.id)
+}
+
 pub fn update(state: &State, id: JobId, meta: DocHash, archived: bool) -> Result<Vec<Event>, Refusal> {
     known(state, id)?;
-    Ok(vec![JobUpdated { id, meta, archived }.into()])
+    // What was spent so far was spent under the tags that there were.
+    let mut events: Vec<Event> = paid_by(state, id).map(|node| NodeMetered { id: node }.into()).collect();
+    events.push(JobUpdated { id, meta, archived }.into());
+    Ok(events)
 }
 
 pub fn cancel(state: &State, id: JobId, reason: Arc<str>, now: Millis) -> Result<Vec<Event>, Refusal> {

@@ -3,7 +3,7 @@
 use crate::budget::{self, AtCap, Budget, Renewal};
 use crate::decide::stop_deadline;
 use crate::draft::Draft;
-use crate::event::{AttemptStopRequested, BudgetRenewed, MoneyLeased, NodeLeaving};
+use crate::event::{AttemptStopRequested, BudgetRenewed, MoneyLeased, NodeLeaving, NodeMetered};
 use crate::ids::{BudgetId, ClusterId, NodeId};
 use crate::job::StopReason;
 use crate::node::NodeState;
@@ -27,6 +27,15 @@ pub fn hold(draft: &mut Draft, id: ClusterId, now: Millis) {
             draft.emit(now, NodeLeaving { id: *id, deadline, reason });
             continue;
         }
+        // A part of what is reserved may be others' to pay: the books say how much, and the rest is free again.
+        if budget::is_shared(&state, &node)
+            && node.metered < now
+            && !matches!(budget::renewal(&state, &node, now), Renewal::NotNow)
+        {
+            draft.emit(now, NodeMetered { id: *id });
+        }
+        let state = draft.state.clone();
+        let Some(node) = state.nodes.get(id).cloned() else { continue };
         match budget::renewal(&state, &node, now) {
             Renewal::NotNow => {}
             // Nobody waits for it: it need not be shown for longer.
@@ -40,7 +49,8 @@ pub fn hold(draft: &mut Draft, id: ClusterId, now: Millis) {
     }
 }
 
-/// Its attempts are asked to end if there is time for that; without any, or without time, it goes at once.
+/// The attempts that the budget pays for are asked to end if there is time for that; without any, or without time, the node
+/// goes at once.
 fn let_go(draft: &mut Draft, id: NodeId, budget: &Budget, now: Millis) {
     let Some(node) = draft.state.nodes.get(&id).cloned() else { return };
     let reason = budget::reason(budget);
@@ -50,7 +60,8 @@ fn let_go(draft: &mut Draft, id: NodeId, budget: &Budget, now: Millis) {
         return;
     }
     let deadline = stop_deadline(&draft.state, now);
-    for attempt in &node.attempts {
+    let state = draft.state.clone();
+    for attempt in node.attempts.iter().filter(|attempt| budget::pays_for(&state, budget, &node, attempt)) {
         let asked = draft.state.jobs.get(&attempt.job).and_then(|job| job.attempt());
         if asked.is_some_and(|asked| asked.stop.is_none()) {
             let (id, attempt, why) = (attempt.job, attempt.number, stop_reason(budget.at_cap));

@@ -10,7 +10,7 @@ use neap_core::settings::Settings;
 use neap_core::state::GroupKey;
 use neap_core::{Code, Command, Event, JobId, MicroUsd, Millis, NodeId, Problem, explain};
 
-use crate::world::{CPU, WORKSPACE, World, gang, job, kinds, pipeline, workspace};
+use crate::world::{CPU, QUARTER, WORKSPACE, World, gang, job, kinds, pipeline, share, workspace};
 
 /// Of a node of the default size: the price for so many milliseconds.
 pub fn price(ms: u64) -> u64 {
@@ -284,6 +284,53 @@ fn tags_and_jobs_made_of_jobs_are_found() {
     assert!(world.state.nodes.is_empty(), "neither has the money");
     world.submit("free");
     assert_eq!(world.state.nodes.len(), 1);
+}
+
+/// Who is asked to end, and how long it took until somebody was.
+fn stopped(world: &mut World) -> (Vec<JobId>, u64) {
+    let from = world.now;
+    loop {
+        let events = world.wait(5_000);
+        let asked: Vec<JobId> = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::AttemptStopRequested(e) => Some(e.id),
+                _ => None,
+            })
+            .collect();
+        if !asked.is_empty() {
+            return (asked, world.now.since(from));
+        }
+        assert!(world.now.since(from) < 3_600_000, "nobody is stopped");
+    }
+}
+
+#[test]
+fn where_several_share_a_node_the_budget_of_one_stops_that_one_alone_and_counts_its_part() {
+    let mut world = World::with_cluster(0, 1);
+    let tag = BudgetScope::Tag { name: "team".into(), value: "red".into() };
+    world.tell(put("red", tag, least(), Every::Total));
+    let tagged =
+        world.submit_job(SubmitJob { tags: vec![tag_label("Team", "red")], ..share("tagged", QUARTER) });
+    let others = [world.submit_job(share("one", QUARTER)), world.submit_job(share("two", QUARTER))];
+    world.ready(1);
+    for id in [tagged, others[0], others[1]] {
+        world.start(id);
+    }
+    let (asked, after) = stopped(&mut world);
+    assert_eq!(asked, [tagged], "the others are not its matter");
+    // All of the node was reserved, and a third of it is charged: the money lasts for longer than the first lease.
+    assert!(after > 120_000, "{after}");
+    let (spent, reserved, excess) = figures(&world, "red");
+    assert!(spent + reserved <= least() && excess == 0, "{spent} {reserved} {excess}");
+    assert!(least() - spent - reserved < price(10_000), "little is left: {spent} {reserved}");
+    world.end(tagged, Exit::Stopped);
+    for id in others {
+        assert!(world.attempt(id).stop.is_none() && world.attempt(id).number == 1);
+    }
+    world.wait(600_000);
+    assert!(world.state.nodes.contains_key(&NodeId(1)), "nobody has to pay for it any more");
+    assert!(figures(&world, "red").0 <= least());
 }
 
 #[test]

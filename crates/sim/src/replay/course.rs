@@ -204,6 +204,7 @@ impl Meter {
             | Event::BudgetRenewed(_)
             | Event::BudgetDeleted(_)
             | Event::MoneyLeased(_)
+            | Event::NodeMetered(_)
             | Event::JobReleased(_)
             | Event::RankReported(_)
             | Event::RankEnded(_)

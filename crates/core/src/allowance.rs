@@ -78,18 +78,23 @@ impl<'a> Gate<'a> {
         if self.state.allowances.is_empty() {
             return None;
         }
+        self.holding(cluster, job).next()
+    }
+
+    /// Every limit that keeps it from that.
+    pub fn holding<'b>(&'b self, cluster: &'b Cluster, job: &'b Job) -> impl Iterator<Item = Cut> + 'b {
         let scopes = [Within::Cluster(cluster.id), Within::Workspace(cluster.workspace)];
         let teams = self.state.settings.teams.iter().filter(|(_, members)| members.contains(&job.owner));
         let teams: Vec<_> = teams.map(|(name, _)| Who::Team(name.clone())).collect();
         let who = [Who::User(job.owner.clone()), Who::EachUser].into_iter().chain(teams);
         let who: Vec<Who> = who.collect();
-        scopes.into_iter().flat_map(|within| who.iter().map(move |who| (within, who))).find_map(
-            |(within, who)| {
-                let key = AllowanceKey { within, who: who.clone() };
-                let allowance = self.state.allowances.get(&key)?;
-                self.passes(&key, *allowance, cluster, job)
-            },
-        )
+        let keys = scopes
+            .into_iter()
+            .flat_map(move |within| who.clone().into_iter().map(move |who| AllowanceKey { within, who }));
+        keys.filter_map(|key| {
+            let allowance = self.state.allowances.get(&key)?;
+            self.passes(&key, *allowance, cluster, job)
+        })
     }
 
     pub fn lets(&mut self, cluster: &Cluster, job: &Job) {

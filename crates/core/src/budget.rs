@@ -29,8 +29,8 @@ mod lease;
 
 pub(crate) use lease::reserved;
 pub use lease::{
-    Lease, Renewal, admission, bars, grant, is_shared, least_cost, may_ask_first, nodes_cut, pays_for,
-    removal_bound_ms, renewal, runs_out,
+    Lease, Renewal, admission, all_bars, bars, grant, is_shared, least_cost, may_ask_first, nodes_cut,
+    nodes_cuts, pays_for, removal_bound_ms, renewal, runs_out,
 };
 
 /// A tag's name and value as jobs carry them into the log: nobody reads a tag there, and a budget finds it.
@@ -426,14 +426,15 @@ pub(crate) fn sentence(
 /// What there is of a budget, for a reason: `$9.20 is spent, $0.70 is reserved for nodes`.
 pub fn figures_words(state: &State, id: BudgetId) -> Option<String> {
     let budget = state.budgets.get(&id)?;
-    let figures = budget.figures(state.now);
+    let spent = spent_so_far(state, state.now).get(&id).copied().unwrap_or_default();
+    let reserved = MicroUsd(budget.figures(state.now).committed().saturating_sub(spent.0));
     Some(format!(
         "Budget '{}' on {}: {}, {} is spent, {} is reserved for nodes, {} is left.",
         budget.name,
         budget.scope.words(state),
         budget.every.of(budget.amount),
-        figures.spent,
-        figures.reserved,
+        spent,
+        reserved,
         budget.left(state.now),
     ))
 }

@@ -50,7 +50,7 @@ pub fn queue_reasons(state: &State, id: JobId) -> Vec<String> {
             format!("It needs {} nodes at once and {idle} of compute '{}' are free.", job.nodes, cluster.name)
         });
     }
-    if let Some(cut) = budget::bars(state, cluster, job, state.now) {
+    for cut in budget::all_bars(state, cluster, job, state.now) {
         told(state, cluster, &cut, &mut reasons);
     }
     reasons.extend(
@@ -171,6 +171,13 @@ fn node_reasons(state: &State, cluster: &Cluster, need: Need) -> Vec<String> {
     for cut in &cluster.cuts {
         if !matches!(cut, Cut::Maximum { .. } | Cut::Window { .. }) {
             told(state, cluster, cut, &mut reasons);
+        }
+        // The planner stops at the first budget that has not the money.
+        if let Cut::Budget { budget, nodes, .. } = cut {
+            let is_another = |cut: &Cut| !matches!(cut, Cut::Budget { budget: other, .. } if other == budget);
+            for other in budget::nodes_cuts(state, cluster, *nodes, state.now).filter(is_another) {
+                told(state, cluster, &other, &mut reasons);
+            }
         }
     }
     if !cluster.old.is_empty() {

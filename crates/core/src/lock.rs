@@ -127,14 +127,18 @@ pub fn scaling_cut(state: &State, cluster: &Cluster) -> Option<Cut> {
     if state.locks.is_empty() {
         return None;
     }
+    scaling_cuts(state, cluster).next()
+}
+
+/// Every lock that keeps it so.
+pub fn scaling_cuts<'a>(state: &'a State, cluster: &Cluster) -> impl Iterator<Item = Cut> + 'a {
     let mut scopes = around(state, &LockScope::Cluster(cluster.id));
     scopes.extend(cluster.network.clone().map(LockScope::Group));
-    let binds = |lock: &&Arc<Lock>| {
+    let binds = move |lock: &&Arc<Lock>| {
         let on_group = matches!(lock.scope, LockScope::Group(_));
         (on_group || lock.level == LockLevel::ReadOnly) && scopes.contains(&lock.scope)
     };
-    let lock = state.locks.values().find(binds)?;
-    Some(Cut::Lock {
+    state.locks.values().filter(binds).map(|lock| Cut::Lock {
         name: lock.name.clone(),
         level: lock.level,
         on: scope_words(state, &lock.scope).into(),

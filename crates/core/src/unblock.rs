@@ -106,7 +106,7 @@ pub fn unblock(state: &State, id: JobId, now: Millis) -> Option<Verdict> {
     // Each kind in the words of a way that is open once a set is lifted, if there is one.
     ways.sort_by_key(|(kinds, _)| !unblocking.iter().any(|set| kinds.is_subset(set)));
     let mut constraints: Vec<Constraint> = Vec::new();
-    for constraint in ways.into_iter().flat_map(|(_, way)| way.blocked) {
+    for constraint in ways.into_iter().flat_map(|(_, way)| whole(way.blocked)) {
         if told.contains(&constraint.kind) && constraints.iter().all(|other| other.kind != constraint.kind) {
             constraints.push(constraint);
         }
@@ -153,7 +153,7 @@ fn least(state: &State, id: JobId, all: &BTreeSet<Kind>, now: Millis) -> Vec<BTr
 struct Ahead {
     jobs: usize,
     /// Why its owner may not have it, beside those of his that come first.
-    allowance: Option<Cut>,
+    allowances: Vec<Cut>,
     /// Nodes with work and those that everybody up to and with the job needs.
     nodes: u32,
     /// The same of all parts of the cluster.
@@ -164,7 +164,7 @@ struct Ahead {
 
 impl Ahead {
     const fn none() -> Self {
-        Self { jobs: 0, allowance: None, nodes: 0, all_nodes: 0, some_wait_for_a_limit: false }
+        Self { jobs: 0, allowances: Vec::new(), nodes: 0, all_nodes: 0, some_wait_for_a_limit: false }
     }
 
     /// In one part of the cluster. Whoever may be in either counts in each.
@@ -208,11 +208,14 @@ impl Ahead {
                 some_wait_for_a_limit = true;
             }
         }
-        let allowance = held.or_else(|| gate.holds(cluster, job));
+        let allowances = match held {
+            Some(held) => vec![held],
+            None => gate.holding(cluster, job).collect(),
+        };
         packing.add(job, nominal);
         of_all.add(job, nominal);
         let (nodes, all_nodes) = (packing.nodes, of_all.nodes.max(packing.nodes));
-        Self { jobs, allowance, nodes, all_nodes, some_wait_for_a_limit }
+        Self { jobs, allowances, nodes, all_nodes, some_wait_for_a_limit }
     }
 }
 
@@ -228,7 +231,7 @@ impl Way {
         let mut lifted = BTreeSet::new();
         loop {
             let ahead = Ahead::of(state, cluster, part, job, &lifted);
-            let mut blocked = general(state, ahead.allowance.as_ref());
+            let mut blocked = general(state, &ahead.allowances);
             blocked.extend(payers_money(state, part, job, now));
             maximum(cluster, part, ahead.nodes, &mut blocked);
             blocked.extend(rolling(state, part, job));
@@ -244,7 +247,8 @@ impl Way {
 
     /// Before everybody.
     fn as_first(state: &State, cluster: &Cluster, part: &Cluster, job: &Job, now: Millis) -> Self {
-        let mut blocked = general(state, Gate::new(state).holds(cluster, job).as_ref());
+        let allowances: Vec<Cut> = Gate::new(state).holding(cluster, job).collect();
+        let mut blocked = general(state, &allowances);
         blocked.extend(payers_money(state, part, job, now));
         if fits(state, part, job, now) {
             return Self { blocked };
@@ -258,6 +262,19 @@ impl Way {
     }
 }
 
+/// Several of a kind are lifted together, so they are told as one.
+fn whole(blocked: Vec<Constraint>) -> Vec<Constraint> {
+    let mut out: Vec<Constraint> = Vec::new();
+    for constraint in blocked {
+        match out.iter_mut().find(|other| other.kind == constraint.kind) {
+            Some(other) if other.sentence.contains(&constraint.sentence) => {}
+            Some(other) => other.sentence.push_str(&format!(" {}", constraint.sentence)),
+            None => out.push(constraint),
+        }
+    }
+    out
+}
+
 /// It would be placed on what is there.
 fn fits(state: &State, cluster: &Cluster, job: &Job, now: Millis) -> bool {
     match job.need {
@@ -269,20 +286,21 @@ fn fits(state: &State, cluster: &Cluster, job: &Job, now: Millis) -> bool {
 }
 
 /// What has nothing to do with nodes.
-fn general(state: &State, allowance: Option<&Cut>) -> Vec<Constraint> {
+fn general(state: &State, allowances: &[Cut]) -> Vec<Constraint> {
     let mut blocked = Vec::new();
     if state.draining.is_some() {
         let sentence = "The server is being stopped; it will be placed when the server is back.".into();
         blocked.push(Constraint { kind: Kind::Draining, sentence });
     }
-    blocked.extend(allowance.map(|cut| Constraint { kind: Kind::Allowance, sentence: cut.sentence() }));
+    let held = allowances.iter();
+    blocked.extend(held.map(|cut| Constraint { kind: Kind::Allowance, sentence: cut.sentence() }));
     blocked
 }
 
 /// Whoever pays for the job alone has not the money.
-fn payers_money(state: &State, cluster: &Cluster, job: &Job, now: Millis) -> Option<Constraint> {
-    let cut = budget::bars(state, cluster, job, now)?;
-    Some(Constraint { kind: Kind::Budget, sentence: cut.sentence() })
+fn payers_money(state: &State, cluster: &Cluster, job: &Job, now: Millis) -> Vec<Constraint> {
+    let cuts = budget::all_bars(state, cluster, job, now).into_iter();
+    cuts.map(|cut| Constraint { kind: Kind::Budget, sentence: cut.sentence() }).collect()
 }
 
 /// What keeps a part of a cluster from having this many nodes, and all parts together so many more.
@@ -298,9 +316,8 @@ fn growth(
     if missing == 0 {
         return;
     }
-    if let Some(cut) = lock::scaling_cut(state, cluster) {
-        blocked.push(Constraint { kind: Kind::Lock, sentence: cut.sentence() });
-    }
+    let locks = lock::scaling_cuts(state, cluster);
+    blocked.extend(locks.map(|cut| Constraint { kind: Kind::Lock, sentence: cut.sentence() }));
     // The first node that comes ends it.
     let waits = cluster.boot.retry_at.filter(|at| *at > now && coming(state, cluster) == 0);
     if let Some(retry_at) = waits {
@@ -309,8 +326,8 @@ fn growth(
     }
     let cores = quota::cores(&cluster.shape);
     let needed = cores * u64::from(missing);
-    let passed = quota::limits_on_nodes(state, cluster).find(|(_, limit, in_use)| in_use + needed > *limit);
-    if let Some((key, limit, in_use)) = passed {
+    let passed = quota::limits_on_nodes(state, cluster).filter(|(_, limit, in_use)| in_use + needed > *limit);
+    for (key, limit, in_use) in passed {
         let sentence = format!(
             "{} needed and {in_use} of {limit} are in use of {key}; ask for more with 'neap quota request {} --location {} --limit {}'.",
             more_nodes_are(missing, &format!(" of {cores} cores")),
@@ -321,9 +338,8 @@ fn growth(
         blocked.push(Constraint { kind: Kind::Quota, sentence });
     }
     let missing = missing.max(missing_in_all);
-    if let Some(cut) = budget::nodes_cut(state, cluster, missing, now) {
-        blocked.push(Constraint { kind: Kind::Budget, sentence: cut.sentence() });
-    }
+    let poor = budget::nodes_cuts(state, cluster, missing, now);
+    blocked.extend(poor.map(|cut| Constraint { kind: Kind::Budget, sentence: cut.sentence() }));
     if let Some(sentence) = provider(state, cluster.shape.nominal, missing, job) {
         blocked.push(Constraint { kind: Kind::Provider, sentence });
     }

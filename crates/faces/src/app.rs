@@ -159,6 +159,13 @@ impl App {
         self.control.state()
     }
 
+    /// The state as it stands at this moment: what goes by the clock has gone on since the last event.
+    pub fn state_now(&self) -> State {
+        let mut state = self.state();
+        state.now = state.now.max(self.now());
+        state
+    }
+
     pub fn now(&self) -> Millis {
         self.control.now()
     }

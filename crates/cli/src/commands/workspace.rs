@@ -134,8 +134,8 @@ async fn create(args: &CreateArgs, session: &Session) -> Outcome<()> {
 
 async fn delete(args: &DeleteArgs, session: &Session) -> Outcome<()> {
     let path = path(session, &args.name);
+    session.client.get(&path).await?;
     if !args.yes {
-        session.client.get(&path).await?;
         let clusters = session.client.list(&format!("{path}/computes"), None).await?;
         let names: Vec<&str> = clusters.iter().filter_map(|cluster| cluster.get("name")?.as_str()).collect();
         let lost = match names.as_slice() {

@@ -13,6 +13,8 @@ pub fn node(own: &Value, arm: Option<&Value>) -> Value {
         "since": at("since"),
         "reason": at("reason"),
         "current_job_name": at("job"),
+        "jobs": at("jobs"),
+        "job_names": names(own),
         "private_ip_address": address("privateIpAddress"),
         "public_ip_address": address("publicIpAddress"),
         "port": address("port"),
@@ -23,6 +25,12 @@ pub fn node(own: &Value, arm: Option<&Value>) -> Value {
         "cordoned": at("cordoned"),
         "cordon_reason": at("cordon_reason"),
     })
+}
+
+/// Of all that share a node, for a table.
+fn names(node: &Value) -> String {
+    let jobs = node["jobs"].as_array().into_iter().flatten();
+    jobs.filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
 }
 
 pub fn vm_size(size: &Value) -> Value {

@@ -152,8 +152,19 @@ pub fn nodes_cut(state: &State, cluster: &Cluster, nodes: u32, now: Millis) -> O
     if state.budgets.is_empty() || price.0 == 0 || nodes == 0 {
         return None;
     }
-    let budgets: Vec<_> = of_cluster(state, cluster).collect();
-    no_room(state, &budgets, price, nodes, now)
+    nodes_cuts(state, cluster, nodes, now).next()
+}
+
+/// The same, for every budget that has not the room.
+pub fn nodes_cuts<'a>(
+    state: &'a State,
+    cluster: &'a Cluster,
+    nodes: u32,
+    now: Millis,
+) -> impl Iterator<Item = Cut> + 'a {
+    let wanted = nodes > 0 && cluster.shape.price.0 > 0;
+    let budgets = of_cluster(state, cluster).filter(move |_| wanted);
+    budgets.filter_map(move |budget| no_room(state, budget, cluster.shape.price, nodes, now))
 }
 
 /// Why a job may not have nodes now, if so: those who pay for it have not the money, and no free node is reserved for it.
@@ -162,15 +173,23 @@ pub fn bars(state: &State, cluster: &Cluster, job: &Job, now: Millis) -> Option<
         return None;
     }
     let payer = Payer::of(state, job);
-    of_payer(state, &payer).find_map(|budget| {
-        let cut = no_room(state, &[budget], cluster.shape.price, job.nodes, now)?;
-        let missing = job.nodes.saturating_sub(free_under(state, cluster, budget, now));
-        if missing == 0 {
-            None
-        } else {
-            no_room(state, &[budget], cluster.shape.price, missing, now).map(|_| cut)
-        }
-    })
+    of_payer(state, &payer).find_map(|budget| barred_by(state, budget, cluster, job, now))
+}
+
+/// The same, for every budget that has not the money.
+pub fn all_bars(state: &State, cluster: &Cluster, job: &Job, now: Millis) -> Vec<Cut> {
+    let payer = Payer::of(state, job);
+    let budgets = of_payer(state, &payer).filter(|_| cluster.shape.price.0 > 0);
+    budgets.filter_map(|budget| barred_by(state, budget, cluster, job, now)).collect()
+}
+
+fn barred_by(state: &State, budget: &Budget, cluster: &Cluster, job: &Job, now: Millis) -> Option<Cut> {
+    let cut = no_room(state, budget, cluster.shape.price, job.nodes, now)?;
+    let missing = job.nodes.saturating_sub(free_under(state, cluster, budget, now));
+    if missing == 0 {
+        return None;
+    }
+    no_room(state, budget, cluster.shape.price, missing, now).map(|_| cut)
 }
 
 /// How many of a cluster's nodes are there or on their way, have nothing on them, and are paid for by this budget.
@@ -185,10 +204,10 @@ fn free_under(state: &State, cluster: &Cluster, budget: &Budget, now: Millis) ->
     u32::try_from(state.nodes_of(cluster).filter(free).count()).unwrap_or(u32::MAX)
 }
 
-fn no_room(state: &State, budgets: &[&Arc<Budget>], price: MicroUsd, nodes: u32, now: Millis) -> Option<Cut> {
+fn no_room(state: &State, budget: &Budget, price: MicroUsd, nodes: u32, now: Millis) -> Option<Cut> {
     let until = least_new(&state.settings, now).until;
     let wish = Wish::New { price, nodes: nodes.into(), now, until };
-    refusing(budgets, wish, false).map(|budget| cut(state, budget, price, nodes, now))
+    (!fits(budget, &[wish], false)).then(|| cut(state, budget, price, nodes, now))
 }
 
 fn cut(state: &State, budget: &Budget, price: MicroUsd, nodes: u32, now: Millis) -> Cut {

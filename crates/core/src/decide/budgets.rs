@@ -123,6 +123,7 @@ fn check_scope(state: &State, scope: &BudgetScope, problems: &mut Vec<Problem>) 
         }
         BudgetScope::Workspace(id) => there("The workspace".into(), live(id)),
         BudgetScope::Job { workspace, name } => named("job", name)
+            .or_else(|| names::check_job_name(name))
             .or_else(|| there(format!("The workspace of the job '{name}'"), live(workspace))),
         BudgetScope::Cluster(id) => {
             let is_there = state.clusters.get(id).is_some_and(|cluster| !cluster.is_deleting());

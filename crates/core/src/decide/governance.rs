@@ -9,7 +9,7 @@ use crate::limits;
 use crate::lock::LockScope;
 use crate::names;
 use crate::problem::{Code, Problem, Refusal};
-use crate::quota::{Holder, QuotaKey};
+use crate::quota::{Holder, QuotaKey, QuotaRequest};
 use crate::state::State;
 
 /// `None` takes the limit away. A limit below what is held is taken: it stops growth, and says so in `usages`.
@@ -102,11 +102,40 @@ pub fn answer_quota(
         let message = format!("The quota request {id} was {word} by '{by}' at {at}; it is answered once.");
         return Err(Refusal::because(Code::QuotaRequestAnswered, message));
     }
+    if approved {
+        may_be_approved(state, id, request)?;
+    }
     let mut events = vec![QuotaAnswered { id, approved, by: by.clone(), reason }.into()];
     if approved {
         events.push(QuotaSet { key: request.key.clone(), limit: Some(request.limit), by }.into());
     }
     Ok(events)
+}
+
+/// What was asked for must still be more than there is, and no more than what is around it allows.
+fn may_be_approved(state: &State, id: u64, request: &QuotaRequest) -> Result<(), Refusal> {
+    let (key, limit) = (&request.key, request.limit);
+    let refused = |why: String| Err(Refusal::because(Code::BadArgument, format!("{why} Deny request {id}.")));
+    match state.quotas.get(key) {
+        None => refused(format!("There is no limit on {key} any more, and approving would set one.")),
+        Some(now) if limit <= *now => {
+            refused(format!("The limit on {key} is {now} by now, and {limit} would be no more."))
+        }
+        Some(_) => match above(state, key).filter(|above| limit > *above) {
+            Some(above) => {
+                refused(format!("{limit} is above the subscription's limit on it, which is {above}."))
+            }
+            None => Ok(()),
+        },
+    }
+}
+
+/// The limit of the subscription that a workspace's is a part of.
+fn above(state: &State, key: &QuotaKey) -> Option<u64> {
+    let Holder::Workspace(id) = &key.holder else { return None };
+    let subscription = state.workspaces.get(id)?.subscription.to_lowercase();
+    let above = QuotaKey { holder: Holder::Subscription(subscription.into()), ..key.clone() };
+    state.quotas.get(&above).copied()
 }
 
 /// The key with its location as every cluster spells it; a workspace's limit needs the workspace.

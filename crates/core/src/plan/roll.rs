@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::cluster::Cluster;
 use crate::draft::Draft;
-use crate::event::NodeCordoned;
+use crate::event::{NodeCordoned, NodeUncordoned};
 use crate::ids::{ClusterId, NodeId};
 use crate::lock;
 use crate::node::{Node, NodeState};
@@ -21,9 +21,22 @@ pub const BY_ROLL: &str = "replaced: ";
 
 /// True if a node's turn has come.
 pub fn roll(draft: &mut Draft, id: ClusterId, now: Millis) -> bool {
+    while let Some(node) = spared(&draft.state, id) {
+        draft.emit(now, NodeUncordoned { id: node });
+    }
     let Some((node, reason)) = next(&draft.state, id, now) else { return false };
     draft.emit(now, NodeCordoned { id: node, leave: true, reason });
     true
+}
+
+/// One whose turn had come, and that is of the form again that the cluster has: somebody went back in the middle.
+fn spared(state: &State, id: ClusterId) -> Option<NodeId> {
+    let cluster = state.clusters.get(&id)?;
+    let by_roll = |node: &Node| {
+        node.cordon.as_ref().is_some_and(|cordon| cordon.leave && cordon.reason.starts_with(BY_ROLL))
+    };
+    let is_spared = |node: &&Arc<Node>| node.is_live() && by_roll(node) && !cluster.old.contains(&node.id);
+    state.nodes_of(cluster).find(is_spared).map(|node| node.id)
 }
 
 fn next(state: &State, id: ClusterId, now: Millis) -> Option<(NodeId, Arc<str>)> {

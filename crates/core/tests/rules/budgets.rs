@@ -8,6 +8,7 @@ use neap_core::limits::{BUDGET_PERIODS_KEPT, BUDGET_THRESHOLDS_MAX, BUDGETS_MAX}
 use neap_core::meter;
 use neap_core::settings::Settings;
 use neap_core::state::GroupKey;
+use neap_core::unblock::{Kind, unblock};
 use neap_core::{Code, Command, Event, JobId, MicroUsd, Millis, NodeId, Problem, explain};
 
 use crate::world::{CPU, QUARTER, WORKSPACE, World, gang, job, kinds, pipeline, share, workspace};
@@ -284,6 +285,29 @@ fn tags_and_jobs_made_of_jobs_are_found() {
     assert!(world.state.nodes.is_empty(), "neither has the money");
     world.submit("free");
     assert_eq!(world.state.nodes.len(), 1);
+}
+
+#[test]
+fn every_budget_that_has_not_the_money_is_named_at_once() {
+    let mut world = World::with_cluster(0, 2);
+    let tag = BudgetScope::Tag { name: "team".into(), value: "red".into() };
+    world.tell(put("red", tag, least() - 1, Every::Total));
+    world.tell(put("mine", BudgetScope::User("owner".into()), least() - 1, Every::Day));
+    world.tell(on_cluster(least() - 1));
+    world.tell(put("wide", BudgetScope::Workspace(WORKSPACE), least() - 1, Every::Month));
+    let tagged = SubmitJob { tags: vec![tag_label("Team", "red")], owner: "owner".into(), ..job("tagged") };
+    let id = world.submit_job(tagged);
+    let verdict = unblock(&world.state, id, world.now).expect("it waits");
+    assert_eq!(verdict.unblocking, [[Kind::Budget].into()]);
+    let [only] = verdict.constraints.as_slice() else { panic!("{verdict:?}") };
+    for name in ["red", "mine", "cap", "wide"] {
+        assert!(only.sentence.contains(&format!("budget '{name}' of")), "{name}: {}", only.sentence);
+        let reasons = explain::queue_reasons(&world.state, id).join(" ");
+        assert!(
+            ["red", "mine"].iter().all(|name| reasons.contains(&format!("budget '{name}' of"))),
+            "{reasons}"
+        );
+    }
 }
 
 /// Who is asked to end, and how long it took until somebody was.

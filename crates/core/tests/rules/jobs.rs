@@ -5,16 +5,17 @@ use std::sync::Arc;
 use neap_core::cluster::QueueKey;
 use neap_core::command::{PutCluster, SubmitJob};
 use neap_core::event::{
-    AttemptStopRequested, JobCancelRequested, JobDeleted, JobEnded, JobSubmitted, JobUpdated,
+    AttemptStopRequested, JobCancelRequested, JobDeleted, JobEnded, JobSubmitted, JobUpdated, NodeMetered,
 };
 use neap_core::job::{Class, Exit, Need, Outcome, Status, StopReason};
 use neap_core::limits::QUEUE_LENGTH_MAX;
 use neap_core::quota::{Holder, Pool, QuotaKey};
 use neap_core::retired::retired;
-use neap_core::{Capacity, Code, Command, Event, JobId, Problem, WorkspaceId};
+use neap_core::{Capacity, Code, Command, Event, JobId, NodeId, Problem, WorkspaceId};
 
 use crate::world::{
-    CPU, DOCUMENT, NOMINAL, OTHER_DOCUMENT, QUARTER, WORKSPACE, World, cancel, cluster, job, settings, share,
+    CPU, DOCUMENT, NOMINAL, OTHER_DOCUMENT, QUARTER, WORKSPACE, World, cancel, cluster, job, kinds, settings,
+    share,
 };
 
 fn submit(change: impl FnOnce(&mut SubmitJob)) -> Command {
@@ -172,8 +173,29 @@ fn only_a_job_that_was_submitted_can_be_edited() {
         assert_eq!(world.refused(cancel(unknown)), [Code::ResourceNotFound]);
         assert_eq!(world.refused(Command::DeleteJob { job: unknown }), [Code::ResourceNotFound]);
     }
+    // What its node has cost so far is its under the old tags.
     let updated = JobUpdated { id: job, meta: DOCUMENT, archived: true };
-    assert_eq!(world.ask(update(job)), Ok(vec![updated.into()]));
+    let metered = NodeMetered { id: NodeId(1) };
+    assert_eq!(world.ask(update(job)), Ok(vec![metered.into(), updated.clone().into()]));
+    world.ready(1);
+    world.start(job);
+    assert_eq!(kinds(&world.ask(update(job)).unwrap()), ["node.metered", "job.updated"]);
+    world.end(job, Exit::Success);
+    assert_eq!(
+        kinds(&world.ask(update(job)).unwrap()),
+        ["node.metered", "job.updated"],
+        "it is idle after it"
+    );
+    let next = world.submit("next");
+    world.start(next);
+    world.wait(1_000);
+    let events = world.ask(update(next)).unwrap();
+    world.tell(update(next));
+    assert_eq!(
+        (kinds(&events).len(), world.node(1).metered),
+        (2, world.now),
+        "the books are closed up to here"
+    );
 }
 
 #[test]

@@ -164,6 +164,36 @@ fn more_is_asked_for_and_granted_on_record() {
     assert_eq!(world.refused(answer(2, true)), [Code::QuotaRequestAnswered]);
     assert_eq!(world.refused(answer(3, true)), [Code::ResourceNotFound]);
     assert!(world.state.quota_requests[&1].answer.as_ref().is_some_and(|answer| !answer.approved));
+    // What was asked for is no more by the time it is answered.
+    world.tell(request(20));
+    world.tell(limit(subscription(family()), 64));
+    assert!(
+        why_refused(&world, answer(3, true))
+            .contains("is 64 by now, and 20 would be no more. Deny request 3.")
+    );
+    world.tell(Command::SetQuota { key: subscription(family()), limit: None, by: "owner".into() });
+    assert!(why_refused(&world, answer(3, true)).contains("There is no limit on"));
+    assert!(world.ask(answer(3, false)).is_ok());
+}
+
+#[test]
+fn a_workspace_is_not_granted_more_than_the_subscription_has() {
+    let mut world = World::new();
+    world.tell(limit(subscription(Pool::Dedicated), 100));
+    world.tell(limit(workspace(Pool::Dedicated), 10));
+    let (by, reason) = ("ada".into(), "a deadline".into());
+    let key = workspace(Pool::Dedicated);
+    world.tell(Command::RequestQuota(RequestQuota { key, limit: 90, by, reason }));
+    world.tell(limit(subscription(Pool::Dedicated), 50));
+    let approve =
+        Command::AnswerQuota { request: 1, approved: true, by: "owner".into(), reason: "fine".into() };
+    let why = why_refused(&world, approve.clone());
+    assert!(
+        why.contains("90 is above the subscription's limit on it, which is 50. Deny request 1."),
+        "{why}"
+    );
+    world.tell(limit(subscription(Pool::Dedicated), 90));
+    assert!(world.ask(approve).is_ok());
 }
 
 fn request(limit: u64) -> Command {

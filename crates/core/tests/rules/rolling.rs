@@ -132,6 +132,11 @@ fn going_back_leaves_the_nodes_that_are_still_of_that_form() {
     world.tell(Command::RemakeCluster(back));
     assert_eq!(world.cpu().old.len(), 0);
     assert_eq!(world.cpu().revision, 3);
+    // Also the one whose turn it was; what somebody drained by hand stays so.
+    assert!(world.state.nodes.values().all(|node| node.cordon.is_none()));
+    world.tell(Command::Cordon { node: NodeId(2), leave: true, reason: "its disk".into() });
+    world.wait(1_000);
+    assert!(world.node(2).cordon.is_some() && world.node(1).cordon.is_none());
 }
 
 #[test]

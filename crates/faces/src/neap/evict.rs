@@ -9,6 +9,7 @@ use neap_core::cluster::Tier;
 use neap_core::decide::decide;
 use neap_core::event::{AttemptStopRequested, NodePreempted};
 use neap_core::job::{Phase, StopReason};
+use neap_core::lock::{self, Act, LockScope};
 use neap_core::state::Workspace;
 use neap_core::{Code, Command, Event, Millis, NodeId, Refusal, State};
 use neap_ledger::JobRow;
@@ -43,6 +44,9 @@ pub(crate) async fn post(
         return Err(errors::not_found("Compute", name));
     };
     let asked = read(&ask.json()?)?;
+    if !asked.simulate {
+        lock::check(&state, &LockScope::Cluster(cluster.id), Act::Change)?;
+    }
     let command = Command::Evict {
         cluster: cluster.id,
         node: asked.node,

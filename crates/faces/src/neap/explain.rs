@@ -13,7 +13,7 @@ use crate::reply;
 
 pub(crate) fn get(app: &App, workspace: &Workspace, name: &str) -> Result<Response, Refusal> {
     let row = find_job(app, workspace, name)?;
-    let mut reasons = neap_core::explain::queue_reasons(&app.state(), row.id);
+    let mut reasons = neap_core::explain::queue_reasons(&app.state_now(), row.id);
     if reasons.is_empty() {
         reasons = told(&row);
     }
@@ -32,6 +32,12 @@ pub(crate) fn get(app: &App, workspace: &Workspace, name: &str) -> Result<Respon
 
 /// What the tables know of a job that does not wait.
 fn told(row: &JobRow) -> Vec<String> {
+    // A job made of jobs has no attempts of its own.
+    if row.attempt == 0 && row.failure.is_none() && matches!(row.status, Status::Running | Status::Completed)
+    {
+        let word = if row.status == Status::Running { "runs" } else { "has completed" };
+        return vec![format!("It {word}, as its steps or trials do; each of them is explained by itself.")];
+    }
     let node = row.node.map_or_else(String::new, |id| format!(" on node n-{id}"));
     let mut out: Vec<String> = match row.status {
         Status::NotStarted | Status::Queued | Status::Provisioning => vec!["It waits for its turn.".into()],

@@ -1,6 +1,7 @@
 //! A cluster's nodes with reasons and true capacity, and their boot logs, also after they are gone.
 
 use axum::response::Response;
+use neap_core::lock::{self, Act, LockScope};
 use neap_core::state::Workspace;
 use neap_core::{Capacity, ClusterId, Command, JobId, NodeId, Refusal};
 use serde_json::{Value, json};
@@ -121,6 +122,7 @@ pub(crate) async fn change(
     let cluster = state.cluster(workspace.id, name).ok_or_else(|| errors::not_found("Compute", name))?;
     let id = node_id(node).filter(|id| cluster.nodes.contains(id));
     let id = id.ok_or_else(|| errors::not_found("Node", node))?;
+    lock::check(&state, &LockScope::Cluster(cluster.id), Act::Change)?;
     let body = ask.json()?;
     let said = body.get("reason").and_then(Value::as_str).filter(|reason| !reason.is_empty());
     let reason = said.map_or_else(|| format!("{} asked for it ({verb})", ask.caller.actor), str::to_owned);

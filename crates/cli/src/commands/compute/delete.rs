@@ -27,16 +27,16 @@ pub struct DeleteArgs {
 
 pub async fn run(args: &DeleteArgs, session: &Session) -> Outcome<()> {
     let path = session.path(&format!("computes/{}", segment(&args.name)));
+    // A cluster that does not exist is said before anything is asked.
+    session.client.get(&path).await?;
+    let found = session
+        .client
+        .get(&session.own_path(&format!("computes/{}/dependents", segment(&args.name))))
+        .await?;
+    for line in dependents(&found) {
+        session.terminal.note(&line);
+    }
     if !args.yes {
-        // A cluster that does not exist is said before anything is asked.
-        session.client.get(&path).await?;
-        let found = session
-            .client
-            .get(&session.own_path(&format!("computes/{}/dependents", segment(&args.name))))
-            .await?;
-        for line in dependents(&found) {
-            session.terminal.note(&line);
-        }
         let lost = format!(
             "It has {}; {} and {} would be canceled.",
             many(found["nodes"].as_u64().unwrap_or(0), "node"),

@@ -92,7 +92,7 @@ const NODE_COLUMNS: &[Column] = &[
     ("State", "node_state"),
     ("Tier", "tier"),
     ("Since", "since"),
-    ("Job", "current_job_name"),
+    ("Job", "job_names"),
     ("Cpus", "actual.cpus"),
     ("MemoryMB", "actual.memory_mb"),
     ("Gpus", "actual.gpus"),

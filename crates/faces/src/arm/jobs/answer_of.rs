@@ -18,7 +18,7 @@ pub(crate) fn answer(app: &App, base: &str, workspace: &Workspace, row: &JobRow)
     let document: JobDocument = app.document(&row.document)?;
     let mut meta: JobMeta = app.document(&row.meta)?;
     let (reasons, estimate) = if matches!(row.status, Status::Queued | Status::NotStarted) {
-        (neap_core::explain::queue_reasons(&app.state(), row.id), estimates::of(app, row.id))
+        (neap_core::explain::queue_reasons(&app.state_now(), row.id), estimates::of(app, row.id))
     } else {
         (Vec::new(), None)
     };

@@ -7,6 +7,7 @@ use neap_core::command::SubmitJob;
 use neap_core::documents::{JobDocument, JobMeta, Sources};
 use neap_core::family::Family;
 use neap_core::history::Like;
+use neap_core::lock::{self, Act, LockScope};
 use neap_core::meter::Payer;
 use neap_core::state::Workspace;
 use neap_core::{Code, Command, DocHash, JobId, Problem, Refusal};
@@ -260,6 +261,9 @@ async fn update(
     let meta: JobMeta = app.document(&row.meta)?;
     let (changed, archived) = read_meta(body, meta.clone(), &mut problems);
     Refusal::unless_empty(problems)?;
+    if meta != changed || archived.is_some_and(|archived| archived != row.archived) {
+        lock::check(&app.state(), &LockScope::Workspace(workspace.id), Act::Change)?;
+    }
     let row = keep(app, ask, row, &meta, changed, archived).await?;
     Ok(reply::ok(&answer(app, &ask.base, workspace, &row)?))
 }

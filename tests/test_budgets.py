@@ -1,5 +1,7 @@
 """Budgets: jobs wait for money and say so, nothing passes an amount, also when the server is killed, and somebody is told."""
 
+from datetime import datetime, timezone
+
 import pytest
 
 from neapserver import remove, unique, wait_until, Server, new_home
@@ -92,6 +94,49 @@ def test_a_tag_without_money_holds_up_nobody_else(thrifty, cluster, mark):
     assert server.json("budget", "show", "-n", "poor")["spent_usd"] == "0.000000"
     server.cli("budget", "delete", "-n", "poor")
     server.wait_job(waits, {"Completed"})
+
+
+def test_every_budget_in_the_way_is_named_and_the_money_is_as_it_stands(thrifty, cluster, mark):
+    server, env = thrifty, {"environmentVariables": {"NEAP_TEST_MARK": mark}}
+    server.cli("budget", "create", "-n", "tight", "--amount", "0.2", "--period", "total", "--compute", cluster)
+    runs = server.submit(cluster, "sleep 600", **env)
+    server.wait_job(runs, {"Running"})
+    for name, on in (("tagged", ["--tag", "k=v"]), ("wide", ["--on", "workspace"])):
+        server.cli("budget", "create", "-n", name, "--amount", "0.1", "--period", "total", *on)
+    server.cli("compute", "update", "-n", cluster, "--max-instances", "2")
+    waits = server.submit(cluster, "true", tags={"k": "v"}, **env)
+    told = server.explain(waits)
+    [only] = [constraint["sentence"] for constraint in told["verdict"]["constraints"] if constraint["kind"] == "budget"]
+    assert all(f"budget '{name}' of" in only for name in ("tight", "tagged", "wide")), only
+
+    def spent():
+        sentence = next(part for part in server.explain(waits)["reasons"] if part.startswith("Budget 'tight'"))
+        return sentence.split(" is spent")[0].split()[-1]
+
+    first = spent()
+    wait_until(lambda: spent() != first, "the money goes on while nothing happens", 10)
+    for job in (runs, waits):
+        server.http("POST", f"{server.ws()}/jobs/{job}/cancel")
+        server.wait_job(job, {"Canceled"})
+
+
+def test_time_that_was_spent_stays_under_the_tags_it_was_spent_under(thrifty, cluster, mark):
+    server = thrifty
+    job = server.submit(cluster, "sleep 600", tags={"proj": "first"}, environmentVariables={"NEAP_TEST_MARK": mark})
+    server.wait_job(job, {"Running"})
+    wait_until(lambda: {row["name"] for row in server.json("cost", "--by", "tag:proj")} >= {"first"}, "it costs something")
+    until = server.json("cost", "--by", "job", "--query", "[0]") and datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")[:-4] + "Z"
+
+    def upto():
+        return {row["name"]: row["usd"] for row in server.json("cost", "--by", "tag:proj", "--to", until) if row["name"] in ("first", "second")}
+
+    before = upto()
+    server.cli("job", "update", "-n", job, "--set", "tags.proj=second")
+    wait_until(lambda: "second" in {row["name"] for row in server.json("cost", "--by", "tag:proj")}, "the rest is under the new one")
+    after = upto()
+    assert set(after) == {"first"} and abs(float(after["first"]) - float(before["first"])) < 0.00001, (before, after)
+    server.http("POST", f"{server.ws()}/jobs/{job}/cancel")
+    server.wait_job(job, {"Canceled"})
 
 
 def test_what_ran_before_the_budget_is_stopped_and_the_excess_is_shown(thrifty, cluster, mark):

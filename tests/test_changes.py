@@ -33,10 +33,13 @@ def test_a_window_holds_the_maximum_names_itself_and_lets_go(changed, mark):
     server.make_cluster(name, 0, 2)
     made = server.json("compute", "schedule", "create", name, "-n", "nights", *ALWAYS, "--time-zone", "Europe/Berlin", "--max", 0)
     assert (made["open"], made["max"], made["min"], made["running"], made["time_zone"]) == (True, 0, None, "finish", "Europe/Berlin")
-    assert made["next_change"]["does"] == "closes" and made["next_change"]["clock"].endswith("Europe/Berlin")
+    assert made["next_change"] is None and [span["until"] for span in made["spans"]] == [None], "it does not close as far as can be seen"
+    nightly = server.json("compute", "schedule", "create", name, "-n", "later", "--start", "0 3 * * *", "--duration", "10m", "--time-zone", "Europe/Berlin", "--max", 1)
+    assert nightly["next_change"]["does"] in ("opens", "closes") and nightly["next_change"]["clock"].endswith("Europe/Berlin")
+    server.cli("compute", "schedule", "delete", name, "-n", "later")
     job = server.submit(name, "true", environmentVariables={"NEAP_TEST_MARK": mark})
     why = wait_until(lambda: [why for why in server.explain(job)["reasons"] if "'nights'" in why], "the window is the reason")
-    assert why[0].startswith("The schedule 'nights' holds max_instances at 0 until ") and "it is 2 otherwise" in why[0], why
+    assert why[0].startswith("The schedule 'nights' holds max_instances at 0; 1 node is wanted") and "it is 2 otherwise" in why[0], why
     verdict = server.explain(job)["verdict"]
     assert [[c["kind"] for c in way] for way in verdict["unblocking"]] == [["window"]], verdict
     told = server.cli("explain", "job", job).stdout
@@ -76,12 +79,13 @@ def test_a_minimum_is_kept_and_what_overlaps_goes_by_the_rule(changed):
     server.json("compute", "schedule", "create", name, "-n", "office", *ALWAYS, "--min", 1)
     wait_until(lambda: len(server.nodes(name)) == 1, "the minimum is kept")
     server.json("compute", "schedule", "create", name, "-n", "nights", *ALWAYS, "--max", 0)
+    server.json("compute", "schedule", "create", name, "-n", "newyear", "--start", "0 0 1 1 *", "--duration", "1d", "--max", 1)
     wait_until(lambda: server.nodes(name) == [], "the lowest maximum wins over the minimum", 60)
     listed = server.get(windows(server, name))
     assert (listed["in_force"]["min"], listed["in_force"]["max"]) == (0, 0)
-    assert sorted(w["name"] for w in listed["value"]) == ["nights", "office"]
+    assert sorted(w["name"] for w in listed["value"]) == ["newyear", "nights", "office"]
     table = server.cli("compute", "schedule", "list", name, "-o", "table").stdout
-    assert all(word in table for word in ("Name", "Does", "closes", "nights", "office")), table
+    assert all(word in table for word in ("Name", "Does", "nights", "office", "newyear", "01-01 00:00 UTC")), table
 
 
 @pytest.mark.parametrize("times", [["--start", "* * * * *", "--duration", "1h"], ["--start", "* * * * *", "--end", "59 23 * * *"], ["--start", "*/2 * * * *", "--end", "1-59/2 * * * *"]])
@@ -263,6 +267,9 @@ def test_deleting_names_what_hangs_on_a_cluster(changed, mark):
     server.cli("compute", "delete", "-n", name, "--yes")
     assert server.http("GET", f"{server.ws()}/computes/{name}").status_code == 404
     assert server.http("DELETE", f"{server.ws()}/schedules/{name}-s").status_code == 200
+    for words in (["compute", "delete", "-n", name, "--yes"], ["workspace", "delete", "-n", "nowhere", "--yes"]):
+        gone = server.cli(*words, check=False)
+        assert gone.returncode == 3 and "ResourceNotFound" in gone.stderr, gone.stderr
     nowhere = server.cli("compute", "delete", "-n", name, check=False)
     assert nowhere.returncode == 3, nowhere.stderr
 

@@ -170,7 +170,7 @@ SCOPES = [(["--compute", "{compute}"], "compute '{compute}'"), (["--on", "worksp
 def test_what_a_lock_stops(strict, compute, tmp_path, place, on, level):
     """Deletions under either, changes under ReadOnly, at each scope; the sentence names the lock, what it is on, and the cure."""
     names = {"compute": compute, "workspace": strict.workspace, "group": strict.group}
-    lock = unique("lk")
+    lock, there = unique("lk"), strict.submit(compute, "true")
     flags = [word.format(**names) for word in place]
     strict.cli("lock", "create", "-n", lock, "--lock-type", level, *flags)
     cure = f"the {level} lock '{lock}' on {on.format(**names)} stops that. Whoever may can take it away with 'neap lock delete --name {lock}'."
@@ -190,7 +190,12 @@ def test_what_a_lock_stops(strict, compute, tmp_path, place, on, level):
             body["properties"]["properties"]["vmSize"] = "STANDARD_DS2_V2"
             refused(strict, ("PUT", f"computes/{compute}", body), ["compute", "update", "-n", compute, "--size", "STANDARD_DS2_V2", "--yes"], "ScopeLocked", changed, status=409)
             refused(strict, ("PUT", f"computes/{compute}/schedules/x", GOOD), ["compute", "schedule", "create", compute, "-n", "x", *FLAGS], "ScopeLocked", changed, status=409)
+            refused(strict, ("POST", f"computes/{compute}/evict", {}), ["compute", "evict", compute], "ScopeLocked", changed, status=409)
         if level == "ReadOnly" and "--on" in flags:
+            job = strict.get(f"{strict.ws()}/jobs/{there}")
+            job["properties"]["tags"] = {"other": lock}
+            refused(strict, ("PUT", f"{strict.ws()}/jobs/{job['name']}", job), ["job", "update", "-n", job["name"], "--set", "tags.q=1"], "ScopeLocked", changed, status=409)
+            by_cli(strict, ["job", "archive", "-n", job["name"]], "(ScopeLocked)", changed)
             new = unique("ch")
             words = ["compute", "create", "-n", new, "--type", "AmlCompute", "--location", "eastus"]
             refused(strict, ("PUT", f"{strict.ws()}/computes/{new}", cluster_body()), words, "ScopeLocked", changed, status=409)
@@ -204,6 +209,7 @@ def test_what_a_lock_stops(strict, compute, tmp_path, place, on, level):
             by_rest(strict, ("PUT", group, {"location": "eastus", "tags": {"a": "b"}}), "ScopeLocked", changed, status=409)
     finally:
         strict.cli("lock", "delete", "-n", lock)
+        strict.http("POST", f"{strict.ws()}/jobs/{there}/cancel")
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use crate::apply::apply;
 use crate::budget;
 use crate::cluster::Cut;
-use crate::event::Event;
+use crate::event::{Event, MoneyLeased, NodeMetered};
 use crate::ids::{ClusterId, JobId, NodeId, WorkspaceId};
 use crate::meter::{self, Posting};
 use crate::planted::{self, Bug};
@@ -70,15 +70,14 @@ impl Draft {
             | Event::DocumentErased(_)
             | Event::JobUpdated(_)
             | Event::JobDeleted(_)
-            | Event::NodeMetered(_)
             | Event::SchedulePut(_)
             | Event::ScheduleDue(_)
             | Event::ScheduleTriggered(_)
             | Event::ScheduleDeleted(_) => {}
             Event::QuotaRequested(_) | Event::QuotaAnswered(_) => {}
             Event::BudgetRenewed(_) => self.touched.clusters.extend(self.state.waiting_for_room.iter()),
-            Event::MoneyLeased(e) => {
-                self.node(e.node);
+            Event::MoneyLeased(MoneyLeased { node, .. }) | Event::NodeMetered(NodeMetered { id: node }) => {
+                self.node(*node);
                 self.touched.clusters.extend(self.state.promising.iter());
                 self.touched.clusters.extend(self.state.waiting_for_room.iter());
             }

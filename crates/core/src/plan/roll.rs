@@ -19,10 +19,11 @@ use crate::units::Millis;
 /// How the reason begins for which such a node goes.
 pub const BY_ROLL: &str = "replaced: ";
 
-/// True if a node's turn has come.
+/// True if a node's turn has come, or is over because it stays.
 pub fn roll(draft: &mut Draft, id: ClusterId, now: Millis) -> bool {
-    while let Some(node) = spared(&draft.state, id) {
+    if let Some(node) = spared(&draft.state, id) {
         draft.emit(now, NodeUncordoned { id: node });
+        return true;
     }
     let Some((node, reason)) = next(&draft.state, id, now) else { return false };
     draft.emit(now, NodeCordoned { id: node, leave: true, reason });

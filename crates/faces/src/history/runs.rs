@@ -3,6 +3,7 @@
 use axum::response::Response;
 use neap_core::Refusal;
 use neap_core::documents::{JobDocument, JobMeta};
+use neap_core::lock::{self, Act, LockScope};
 use neap_core::state::Workspace;
 use neap_ledger::JobRow;
 use serde_json::{Map, Value, json};
@@ -120,6 +121,10 @@ pub(crate) async fn edit(
     let fields = Fields::of(Some(&body), "", &mut problems);
     let hidden = fields.flag("hidden", &mut problems);
     Refusal::unless_empty(problems)?;
+    // What a job says of itself is taken; it has no name here.
+    if !ask.caller.actor.is_empty() {
+        lock::check(&app.state(), &LockScope::Workspace(workspace.id), Act::Change)?;
+    }
     let row = job_edit(app, ask, row, &edits(&body), hidden).await?;
     Ok(reply::ok(&answer(app, workspace, &row)?))
 }

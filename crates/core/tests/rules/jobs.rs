@@ -176,7 +176,7 @@ fn only_a_job_that_was_submitted_can_be_edited() {
     // What its node has cost so far is its under the old tags.
     let updated = JobUpdated { id: job, meta: DOCUMENT, archived: true };
     let metered = NodeMetered { id: NodeId(1) };
-    assert_eq!(world.ask(update(job)), Ok(vec![metered.into(), updated.clone().into()]));
+    assert_eq!(world.ask(update(job)), Ok(vec![metered.into(), updated.into()]));
     world.ready(1);
     world.start(job);
     assert_eq!(kinds(&world.ask(update(job)).unwrap()), ["node.metered", "job.updated"]);

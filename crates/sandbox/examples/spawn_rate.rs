@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use neap_sandbox::{
     Attempt, AttemptLimits, Event, JOBS_PLACE, Launch, Lease, NodeCgroup, Outcome, Spawner, SpawnerConfig,
-    View, attempt_user, boot_ms, fence_node,
+    USERS_FROM, View, boot_ms, fence_node,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -29,7 +29,7 @@ fn main() {
     let root = tempfile::tempdir().expect("a folder");
     let installation = "spawn-rate".to_owned();
     let config =
-        SpawnerConfig { node_dir: root.path().into(), installation: installation.clone(), node: NODE };
+        SpawnerConfig { node_dir: root.path().into(), installation: installation.clone(), node: NODE, visible: Vec::new(), hide: vec![root.path().into()] };
     let spawner = Spawner::start(&config).expect("a spawner");
     let lease = Lease::open(root.path()).expect("a lease");
     lease.renew_until(boot_ms() + 1_000_000);
@@ -173,7 +173,7 @@ fn attempts(spawner: &Spawner, root: &Path, ms: usize, at_once: usize, full: boo
     let launches: Vec<Launch> = (0..at_once as u32)
         .map(|slot| {
             let dir = root.join(format!("slot-{slot}"));
-            let user = spawner.capabilities().root.then(|| attempt_user(NODE, slot));
+            let user = spawner.capabilities().root.then(|| USERS_FROM + slot);
             for name in ["work/wd", "tmp"] {
                 fs::create_dir_all(dir.join(name)).expect("a folder");
             }
@@ -183,9 +183,10 @@ fn attempts(spawner: &Spawner, root: &Path, ms: usize, at_once: usize, full: boo
                 tmp_dir: dir.join("tmp"),
                 hide: vec![root.into()],
                 user,
-                users: None,
                 binds: Vec::new(),
                 closed_devices: Vec::new(),
+                resolver: None,
+                hosts: String::new(),
             };
             let apart = full && spawner.capabilities().namespaces();
             Launch {
@@ -198,7 +199,7 @@ fn attempts(spawner: &Spawner, root: &Path, ms: usize, at_once: usize, full: boo
                 log_bytes_max: 1 << 20,
                 view: full.then_some(view),
                 slot,
-                limits: AttemptLimits { cpus_milli: 2000, memory_mb: 1000, processes: 1000 },
+                limits: AttemptLimits { cpus_milli: 2000, memory_mb: 1000, processes: 1000, file_bytes_max: None },
                 attempt_dir: dir,
                 beside: None,
             }
@@ -219,6 +220,7 @@ fn attempts(spawner: &Spawner, root: &Path, ms: usize, at_once: usize, full: boo
         for at in (0..live.len()).rev().filter(|at| ready[*at]) {
             let heard = live[at].1.events().expect("events");
             let Some(Event::Ended(record)) = heard.events.last() else { continue };
+            spawner.prepare().expect("supervisors to come");
             assert_eq!(record.outcome, Outcome::Exited { code: 0 });
             done += 1;
             let (slot, _) = live.swap_remove(at);

@@ -37,7 +37,8 @@ pub struct Launch {
     pub log_bytes_max: u64,
     /// None: a session of its own and nothing else.
     pub view: Option<View>,
-    /// Chosen by the agent; no two attempts that run at once on a node have the same.
+    /// Chosen by the agent; no two attempts that run at once on a node have the same. It says in which cgroup the
+    /// attempt is limited, and nothing else.
     pub slot: u32,
     pub limits: AttemptLimits,
     /// A file that may come to name a process outside of the tree (a [`Detached`](crate::Detached), as JSON): the
@@ -58,22 +59,24 @@ pub struct View {
     pub hide: Vec<PathBuf>,
     /// User and group the process gets; only root can give another than its own.
     pub user: Option<u32>,
-    /// A file that appears as `/etc/passwd`, for programs that must know who they are.
-    #[serde(default)]
-    pub users: Option<PathBuf>,
     /// Further folders.
     #[serde(default)]
     pub binds: Vec<Bind>,
     /// Device files that cannot be opened: GPUs of others.
     #[serde(default)]
     pub closed_devices: Vec<PathBuf>,
+    /// The text of `/etc/resolv.conf`; absent: the machine's own.
+    #[serde(default)]
+    pub resolver: Option<String>,
+    /// Lines that `/etc/hosts` has beside those of the loopback addresses.
+    #[serde(default)]
+    pub hosts: String,
 }
 
 /// A folder that is seen elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bind {
     pub from: PathBuf,
-    /// Below `/mnt`.
     pub to: PathBuf,
     pub read_only: bool,
 }
@@ -84,6 +87,9 @@ pub struct AttemptLimits {
     pub cpus_milli: u32,
     pub memory_mb: u64,
     pub processes: u32,
+    /// The most that one file may hold; absent: no such limit.
+    #[serde(default)]
+    pub file_bytes_max: Option<u64>,
 }
 
 /// What a supervisor says.

@@ -9,17 +9,22 @@
 //! the control plane, of HTTP, or of any runtime: descriptors that become readable are its whole asynchrony.
 
 mod cgroup;
+mod confine;
 mod direct;
 mod gpu;
-mod isolate;
+mod landlock;
 mod launch;
+mod layers;
 mod lease;
 mod node;
 mod probe;
+mod root;
+mod seccomp;
 mod spawner;
 mod spool;
 mod supervisor;
 mod sys;
+mod users;
 
 pub use cgroup::{CgroupVersion, NodeCgroup};
 pub use gpu::{GPUS_MAX, Gpu, GpuUse, Gpus, Nvml, VISIBLE, device_files, emulated, gpus};
@@ -32,20 +37,14 @@ pub use node::{
     AGENT_FILE, Detached, NODE_MARK, ProcessWatch, carries, end_process, fence_node, is_alive,
     spawn_detached, start_time,
 };
+pub use layers::Layer;
 pub use probe::{Capabilities, Machine, machine, probe};
 pub use spawner::{Attempt, Heard, Spawner, SpawnerConfig};
+pub use users::{USERS_FROM, Users};
 pub use spool::{HEAD_FILE, SpoolEnd, SpoolReader};
 
-/// First of the users that attempts run as under root. It lies above what systemd and distributions hand out.
-pub const USERS_FROM: u32 = 1_900_000_000;
-/// Slots of a node: attempts that may run on it at once, each with a user of its own.
+/// Slots of a node: attempts that may run on it at once, each limited by a cgroup of its own.
 pub const SLOTS_MAX: u32 = 256;
-const NODES_WITH_OWN_USERS: u64 = 500_000;
-
-/// The unprivileged user (and group) of an attempt in this slot of this node.
-pub fn attempt_user(node: u64, slot: u32) -> u32 {
-    USERS_FROM + (node % NODES_WITH_OWN_USERS) as u32 * SLOTS_MAX + slot % SLOTS_MAX
-}
 
 /// What can go wrong outside of an attempt; what goes wrong inside one is its [`Outcome`].
 #[derive(Debug, thiserror::Error)]

@@ -1,11 +1,16 @@
 //! What this machine lets us do, found out by trying, and what it has.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::cgroup::{CgroupVersion, NodeCgroup};
-use crate::isolate::{self, NAMESPACES};
+use crate::confine::Confinement;
+use crate::layers::{Layer, Layers};
+use crate::seccomp::Filter;
+use crate::spawner::NAMESPACES;
 use crate::sys::{self, Forked};
+use crate::root::{HostView, Root};
+use crate::{landlock, root};
 
 /// What separates attempts from each other and from the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,18 +21,38 @@ pub struct Capabilities {
     pub missing: Vec<String>,
     pub cgroup: Option<CgroupVersion>,
     pub root: bool,
+    layers: Layers,
 }
 
 const NAMESPACE_WORDS: [&str; 4] = ["pid-namespace", "mount-namespace", "ipc-namespace", "uts-namespace"];
 
 impl Capabilities {
-    /// Whether attempts get namespaces of their own.
+    /// Whether attempts get namespaces and a root file system of their own. Where not, none is started that should.
     pub fn namespaces(&self) -> bool {
         self.have.contains(&"pid-namespace")
     }
+
+    /// Whether this layer is in force here.
+    pub fn has(&self, layer: Layer) -> bool {
+        self.layers.has(layer)
+    }
+
+    /// What attempts are confined by; none where there is no way to.
+    pub(crate) fn confinement(&self, visible: &[PathBuf]) -> Option<Confinement> {
+        self.namespaces().then(|| Confinement {
+            layers: self.layers,
+            filter: Filter::new(),
+            landlock: landlock::version(),
+            cgroup_namespace: self.have.contains(&"cgroup-namespace"),
+            visible: visible.to_vec(),
+        })
+    }
 }
 
-/// Tries everything once. Takes a millisecond or two, and leaves nothing behind.
+/// What an attempt's isolation needs of the kernel, each tried in a process of its own.
+type Trial = fn(root: bool) -> Result<(), root::StepError>;
+
+/// Tries everything once. Takes a few milliseconds, and leaves nothing behind.
 pub fn probe() -> Capabilities {
     let root = rustix::process::geteuid().is_root();
     let mut have = Vec::new();
@@ -36,22 +61,62 @@ pub fn probe() -> Capabilities {
         have.push("user");
     } else {
         missing.push(
-            "Attempts run as the user of this server, since only root can give them users of their own."
+            "Attempts run as the user of this server, because only root can give them users of their own."
                 .to_owned(),
         );
     }
-    let flags = NAMESPACES | if root { 0 } else { libc::CLONE_NEWUSER as u64 };
-    match try_namespaces(flags, root) {
-        Ok(()) => have.extend(NAMESPACE_WORDS),
-        Err(why) => missing.push(format!(
-            "Attempts see the processes, files and /tmp of this machine: namespaces are refused ({why}). {}",
-            if root {
-                "Run outside of a container, or give it CAP_SYS_ADMIN."
-            } else {
-                "Allow user namespaces (kernel.unprivileged_userns_clone, \
-                 kernel.apparmor_restrict_unprivileged_userns) or run as root."
+    let own = if root { 0 } else { libc::CLONE_NEWUSER as u64 };
+    let mut layers = Layers::wanted();
+    match attempt(NAMESPACES | own, root, |_| build_a_root()) {
+        Ok(()) => {
+            have.extend(NAMESPACE_WORDS);
+            let more: [(Layer, u64, Trial, &str); 2] = [
+                (
+                    Layer::UserNamespace,
+                    NAMESPACES | own,
+                    nest,
+                    "Attempts share the user namespace of this machine: the kernel refuses them another one",
+                ),
+                (
+                    Layer::Network,
+                    NAMESPACES | own | libc::CLONE_NEWNET as u64,
+                    |_| Ok(()),
+                    "Attempts share the network of this machine: the kernel refuses them another one",
+                ),
+            ];
+            for (layer, flags, trial, sentence) in more {
+                if let Err(why) = attempt(flags, root, trial) {
+                    missing.push(format!("{sentence} ({why})."));
+                    layers = layers.without(layer);
+                }
             }
-        )),
+            if attempt(own, root, |_| sys::unshare(libc::CLONE_NEWCGROUP).map_err(root::step("cgroups"))).is_ok() {
+                have.push("cgroup-namespace");
+            }
+            if landlock::version().is_none() {
+                missing.push(
+                    "No file rules of the kernel (Landlock) stand behind the root file system of an attempt: \
+                     the kernel has none, or does not use them (see `lsm=` of its command line)."
+                        .to_owned(),
+                );
+                layers = layers.without(Layer::Landlock);
+            }
+            have.extend(Layer::ALL.into_iter().filter(|layer| layers.has(*layer)).map(Layer::word));
+        }
+        Err(why) => {
+            layers = Layers::NONE;
+            missing.push(format!(
+                "Jobs cannot be isolated here: a root file system of their own is refused ({why}). {} To run jobs all \
+                 the same, without anything between them and this machine, write `isolation: off` below `local:` in \
+                 config.yaml.",
+                if root {
+                    "Run the server outside of a container, or give it CAP_SYS_ADMIN."
+                } else {
+                    "Allow user namespaces (kernel.unprivileged_userns_clone, \
+                     kernel.apparmor_restrict_unprivileged_userns) or run the server as root."
+                }
+            ));
+        }
     }
     // A node number that no cluster hands out: ids are counted from 1.
     let cgroup = NodeCgroup::create("probe", 0).and_then(|node| {
@@ -69,31 +134,59 @@ pub fn probe() -> Capabilities {
         ),
     }
     have.extend(["process-group", "supervisor"]);
-    Capabilities { have, missing, cgroup, root }
+    Capabilities { have, missing, cgroup, root, layers }
 }
 
-/// Forks a child into the namespaces and lets it do what an attempt needs first.
-fn try_namespaces(flags: u64, root: bool) -> Result<(), String> {
+/// Forks a child into the namespaces and lets it try.
+fn attempt(flags: u64, root: bool, trial: impl Fn(bool) -> Result<(), root::StepError>) -> Result<(), String> {
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let (read, write) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| e.to_string())?;
     match sys::fork(flags) {
         Err(e) => Err(e.to_string()),
-        // Plain system calls and a little formatting: sound in a copy of a single-threaded process, and in a
-        // threaded one as far as libc's allocator, which is safe after fork, is all that is used.
+        // System calls and formatting: sound in a copy of a single-threaded process, and in a threaded one as far as
+        // libc's allocator, which is safe after fork, is all that is used.
         Ok(Forked::Child) => {
-            let mapped = if root { Ok(()) } else { isolate::map_self(uid, gid) };
-            let tried = mapped.and_then(|()| {
-                sys::mount(c"none", c"/", c"", libc::MS_REC | libc::MS_PRIVATE, c"")
-                    .and_then(|()| sys::mount(c"tmpfs", c"/mnt", c"tmpfs", 0, c"size=4k"))
-                    .map_err(|e| ("mounting", e))
-            });
-            sys::exit_now(tried.err().map_or(0, |(_, e)| e.raw_os_error().unwrap_or(libc::EIO)))
+            let mapped = if root { Ok(()) } else { root::map_self(uid, gid) };
+            if let Err((step, e)) = mapped.and_then(|()| trial(root)) {
+                let _ = rustix::io::write(&write, format!("{step}: {e}").as_bytes());
+            }
+            sys::exit_now(0)
         }
-        Ok(Forked::Parent(pid)) => match sys::wait_for(pid) {
-            Some(0) => Ok(()),
-            Some(error) => Err(std::io::Error::from_raw_os_error(error).to_string()),
-            None => Err("the trial ended by a signal".to_owned()),
-        },
+        Ok(Forked::Parent(pid)) => {
+            drop(write);
+            let mut why = [0; 512];
+            let length = rustix::io::read(&read, &mut why).unwrap_or(0);
+            match sys::wait_for(pid) {
+                Some(0) if length == 0 => Ok(()),
+                Some(_) => Err(String::from_utf8_lossy(&why[..length]).into_owned()),
+                None => Err("the trial ended by a signal".to_owned()),
+            }
+        }
     }
+}
+
+fn build_a_root() -> Result<(), root::StepError> {
+    let own_user_namespace = !rustix::process::geteuid().is_root() || !have_all_users();
+    let host = HostView { at: "/mnt".into(), own_user_namespace, ..HostView::default() };
+    Root::build(&host).map(drop)
+}
+
+/// Whether this is the machine's own user namespace.
+fn have_all_users() -> bool {
+    fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.contains("4294967295"))
+}
+
+/// A user namespace in this one, and as another user where that is possible.
+fn nest(root: bool) -> Result<(), root::StepError> {
+    let mut id = rustix::process::getuid().as_raw();
+    if root {
+        id = crate::USERS_FROM;
+        sys::become_user(id, true).map_err(root::step("becoming an unprivileged user"))?;
+    }
+    sys::unshare(libc::CLONE_NEWUSER).map_err(root::step("making a user namespace"))?;
+    sys::set_dumpable(true);
+    root::map_self(id, if root { id } else { rustix::process::getgid().as_raw() })
 }
 
 /// What the machine has for nodes, as far as this process may use it.

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -23,13 +24,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::cgroup::NodeCgroup;
-use crate::isolate::NAMESPACES;
+use crate::confine::Confinement;
 use crate::launch::{Event, Launch};
+use crate::layers::Layer;
 use crate::lease::LeaseReading;
 use crate::probe::Capabilities;
-use crate::supervisor::{self, BASH, HEAD_BYTES, Inherited, LAUNCH, STOP, STOP_ALL};
+use crate::root::HostView;
+use crate::supervisor::{self, BASH, HEAD_BYTES, Inherited, Isolated, LAUNCH, STOP, STOP_ALL};
 use crate::sys::{self, Forked};
 
+/// The namespaces of an isolated attempt, beside those of users and networks.
+pub(crate) const NAMESPACES: u64 =
+    (libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS) as u64;
 const REQUEST_BYTES_MAX: usize = 4096;
 const SWEEP_ROUNDS_MAX: u32 = 1000;
 
@@ -39,7 +45,14 @@ pub struct SpawnerConfig {
     pub node_dir: PathBuf,
     pub installation: String,
     pub node: u64,
+    /// Folders of the machine that every isolated attempt sees, read-only, beside the system's own.
+    pub visible: Vec<PathBuf>,
+    /// Folders that no isolated attempt sees, wherever they lie.
+    pub hide: Vec<PathBuf>,
 }
+
+/// Name of the empty folder, below the node's, that roots of attempts are mounted at.
+const ROOT_FOLDER: &str = "root";
 
 /// The agent's handle on its spawner. When it is dropped, or the agent dies, the spawner ends.
 #[derive(Debug)]
@@ -50,16 +63,31 @@ pub struct Spawner {
     idle: Arc<Idle>,
 }
 
-/// Supervisors that wait for their next attempt, by slot and by whether they isolate.
-type Idle = Mutex<BTreeMap<(u32, bool), UnixStream>>;
+/// Supervisors that wait for an attempt.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Of attempts without isolation: the one that served the slot before.
+    shared: BTreeMap<u32, (Number, UnixStream)>,
+    /// For isolated attempts: made ahead, and touched by nobody. Each serves one.
+    fresh: Vec<(u64, UnixStream)>,
+    next: u64,
+}
+
+/// Which supervisor, from its fork to its end.
+type Number = u64;
+
+type Idle = Mutex<Waiting>;
 
 #[derive(Serialize, Deserialize)]
 enum Request {
     /// Fork a supervisor, and give it the descriptor that comes along.
-    Supervise { isolated: bool, slot: u32 },
+    Supervise { isolated: bool, number: Number },
     /// This supervisor was lost: end the processes it has left behind.
-    Sweep { isolated: bool, slot: u32 },
+    Sweep { number: Number },
 }
+
+/// Supervisors of isolated attempts that are made ahead. Attempts that start at once beyond that wait for theirs to be made.
+const FRESH_WANTED: usize = 2;
 
 impl Spawner {
     /// Forks the spawner. Call it first of all: the process must still be single-threaded.
@@ -111,35 +139,54 @@ impl Spawner {
         message.push(LAUNCH);
         message.extend_from_slice(&(body.len() as u64).to_le_bytes());
         message.extend_from_slice(&body);
-        let key = (launch.slot, launch.view.is_some());
-        let waiting = lock(&self.idle).remove(&key);
-        let stream = match waiting {
+        let isolated = launch.view.is_some();
+        let waiting = {
+            let mut idle = lock(&self.idle);
+            if isolated { idle.fresh.pop() } else { idle.shared.remove(&launch.slot) }
+        };
+        let (number, stream) = match waiting {
             // One that was killed while it waited refuses; then there is a fresh one.
-            Some(stream) if send_whole(&stream, &message).is_ok() => stream,
+            Some((number, stream)) if send_whole(&stream, &message).is_ok() => (number, stream),
             Some(_) | None => {
-                let (ours, theirs) = UnixStream::pair().map_err(failed)?;
-                ours.set_nonblocking(true).map_err(failed)?;
-                self.ask(&Request::Supervise { slot: key.0, isolated: key.1 }, Some(theirs.as_fd()))
-                    .map_err(failed)?;
-                drop(theirs);
-                send_whole(&ours, &message).map_err(failed)?;
-                ours
+                let (number, stream) = self.supervisor(isolated).map_err(failed)?;
+                send_whole(&stream, &message).map_err(failed)?;
+                (number, stream)
             }
         };
-        Ok(Attempt {
-            stream: Some(stream),
-            unread: Vec::new(),
-            ended: false,
-            key,
-            idle: Arc::clone(&self.idle),
-        })
+        let slot = (!isolated).then_some(launch.slot);
+        Ok(Attempt { stream: Some(stream), unread: Vec::new(), ended: false, number, slot, idle: Arc::clone(&self.idle) })
+    }
+
+    /// Has supervisors made for isolated attempts to come, as many as are missing. It waits for nobody.
+    pub fn prepare(&self) -> Result<(), Error> {
+        if !self.capabilities.namespaces() {
+            return Ok(());
+        }
+        while lock(&self.idle).fresh.len() < FRESH_WANTED {
+            let fresh = self
+                .supervisor(true)
+                .map_err(|e| Error::Spawner { doing: "asking for a supervisor", source: e })?;
+            lock(&self.idle).fresh.insert(0, fresh);
+        }
+        Ok(())
+    }
+
+    fn supervisor(&self, isolated: bool) -> io::Result<(Number, UnixStream)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let number = {
+            let mut idle = lock(&self.idle);
+            idle.next += 1;
+            idle.next
+        };
+        self.ask(&Request::Supervise { isolated, number }, Some(theirs.as_fd()))?;
+        Ok((number, ours))
     }
 
     /// After an attempt's handle was closed from the other side without an [`Event::Ended`]: ends what the
     /// lost supervisor has left behind.
     pub fn sweep(&self, lost: &Attempt) -> Result<(), Error> {
-        let (slot, isolated) = lost.key;
-        self.ask(&Request::Sweep { isolated, slot }, None)
+        self.ask(&Request::Sweep { number: lost.number }, None)
             .map_err(|e| Error::Spawner { doing: "asking for a sweep", source: e })
     }
 
@@ -171,7 +218,7 @@ fn send_whole(mut stream: &UnixStream, mut message: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-fn lock(idle: &Idle) -> std::sync::MutexGuard<'_, BTreeMap<(u32, bool), UnixStream>> {
+fn lock(idle: &Idle) -> std::sync::MutexGuard<'_, Waiting> {
     idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
@@ -182,14 +229,16 @@ pub struct Attempt {
     stream: Option<UnixStream>,
     unread: Vec<u8>,
     ended: bool,
-    key: (u32, bool),
+    number: Number,
+    /// Where another attempt of the slot may have the same supervisor.
+    slot: Option<u32>,
     idle: Arc<Idle>,
 }
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        if let Some(stream) = self.stream.take().filter(|_| self.ended) {
-            lock(&self.idle).insert(self.key, stream);
+        if let (Some(stream), Some(slot), true) = (self.stream.take(), self.slot, self.ended) {
+            lock(&self.idle).shared.insert(slot, (self.number, stream));
         }
     }
 }
@@ -282,22 +331,30 @@ fn serve(config: &SpawnerConfig, capabilities: &Capabilities, lease: &LeaseReadi
     if let Some(mut procs) = cgroup.as_ref().and_then(NodeCgroup::agent_procs) {
         let _ = procs.write_all(b"0");
     }
+    let host = HostView {
+        at: config.node_dir.join(ROOT_FOLDER),
+        visible: config.visible.clone(),
+        hide: config.hide.clone(),
+        own_user_namespace: !capabilities.root,
+    };
+    let _ = std::fs::DirBuilder::new().mode(0o700).create(&host.at);
     let mut spawner = Serving {
         lease,
         shell: if Path::new("/bin/bash").exists() { BASH } else { c"/bin/sh" },
         dev_null,
         cgroup,
         supervisors: BTreeMap::new(),
-        namespaces: capabilities.namespaces(),
-        user_namespace: (!capabilities.root && capabilities.namespaces())
+        host,
+        confinement: capabilities.confinement(&config.visible),
+        user_namespace: (!capabilities.root)
             .then(|| (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw())),
     };
     while let Some((request, fd)) = next_request(socket) {
         match (request, fd) {
-            (Request::Supervise { isolated, slot }, Some(fd)) => {
-                spawner.supervise(socket, isolated, slot, &UnixStream::from(fd));
+            (Request::Supervise { isolated, number }, Some(fd)) => {
+                spawner.supervise(socket, isolated, number, &UnixStream::from(fd));
             }
-            (Request::Sweep { isolated, slot }, _) => spawner.sweep((slot, isolated)),
+            (Request::Sweep { number }, _) => spawner.sweep(number),
             (Request::Supervise { .. }, None) => {}
         }
     }
@@ -308,22 +365,40 @@ struct Serving<'a> {
     shell: &'static CStr,
     dev_null: File,
     cgroup: Option<NodeCgroup>,
-    /// The last one of each kind.
-    supervisors: BTreeMap<(u32, bool), i32>,
-    namespaces: bool,
+    /// Those that may still run.
+    supervisors: BTreeMap<Number, i32>,
+    host: HostView,
+    /// None where this machine cannot isolate.
+    confinement: Option<Confinement>,
     user_namespace: Option<(u32, u32)>,
 }
 
+/// Above this many, those that have ended are forgotten.
+const SUPERVISORS_KNOWN_MAX: usize = 64;
+
 impl Serving<'_> {
-    fn supervise(&mut self, socket: &OwnedFd, isolated: bool, slot: u32, agent: &UnixStream) {
-        let apart = isolated && self.namespaces;
-        let mut flags = if apart { NAMESPACES } else { 0 };
-        if apart && self.user_namespace.is_some() {
-            flags |= libc::CLONE_NEWUSER as u64;
+    fn supervise(&mut self, socket: &OwnedFd, isolated: bool, number: Number, agent: &UnixStream) {
+        let confinement = self.confinement.clone().filter(|_| isolated);
+        if isolated && confinement.is_none() {
+            let e = io::Error::from(io::ErrorKind::Unsupported);
+            return refuse(agent, "isolating the attempt", &e);
+        }
+        let mut flags = 0;
+        if let Some(confinement) = &confinement {
+            flags = NAMESPACES;
+            if confinement.layers.has(Layer::Network) {
+                flags |= libc::CLONE_NEWNET as u64;
+            }
+            if self.user_namespace.is_some() {
+                flags |= libc::CLONE_NEWUSER as u64;
+            }
         }
         match sys::fork(flags) {
             Ok(Forked::Parent(pid)) => {
-                self.supervisors.insert((slot, isolated), pid);
+                self.supervisors.insert(number, pid);
+                if self.supervisors.len() > SUPERVISORS_KNOWN_MAX {
+                    self.supervisors.retain(|_, pid| sys::kill(*pid, 0).is_ok());
+                }
             }
             Ok(Forked::Child) => {
                 let inherited = Inherited {
@@ -331,9 +406,11 @@ impl Serving<'_> {
                     shell: self.shell,
                     dev_null: self.dev_null.as_fd(),
                     cgroup: self.cgroup.as_ref().filter(|_| isolated),
-                    slot,
-                    first_of_namespace: apart,
-                    map_self: if apart { self.user_namespace } else { None },
+                    isolated: confinement.as_ref().map(|confinement| Isolated {
+                        confinement,
+                        host: &self.host,
+                        map_self: self.user_namespace,
+                    }),
                 };
                 sys::close_now(socket);
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -347,7 +424,7 @@ impl Serving<'_> {
 
     /// Orphans of a lost supervisor become this process's children: it is their subreaper. They do so when the
     /// supervisor is dead, which is a little after its socket is closed.
-    fn sweep(&mut self, lost: (u32, bool)) {
+    fn sweep(&mut self, lost: Number) {
         self.supervisors.remove(&lost);
         let mut empty_before = false;
         for _ in 0..SWEEP_ROUNDS_MAX {

@@ -1,25 +1,28 @@
 //! The supervisor: the process above an attempt. It starts the user's command, keeps its output, and sees to
 //! it that the whole tree of processes ends, whoever else has died or hangs.
 //!
-//! It is a forked copy of the spawner, single-threaded, and never returns. It stays for the next attempt of its
-//! slot: forking is what costs most. Where there are namespaces it is the first process of a pid namespace that
-//! lasts as long as it does; mounts, IPC and host name are fresh with every attempt.
+//! It is a forked copy of the spawner, single-threaded, and never returns. An isolated attempt has one to itself: it
+//! was forked into new namespaces and made its root file system before anybody knew for which job, and it ends with
+//! the attempt, so that nothing a job has touched is there for another. Attempts without isolation hide nothing from
+//! each other anyway; for them it stays for the next one of its slot.
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::pipe::PipeFlags;
 
 use crate::cgroup::{NodeCgroup, SlotCgroup};
-use crate::isolate::{self, StepError};
+use crate::confine::{Confinement, confine};
 use crate::launch::{Event, ExitRecord, Launch, Outcome, TIMEOUT_GRACE_MS, Used};
+use crate::layers::Layer;
 use crate::lease::{LeaseReading, boot_ms};
+use crate::root::{self, HostView, Root, StepError};
 use crate::spool::{SpoolEnd, SpoolWriter};
 use crate::sys::{self, ChildStack, Program, ProgramSpec, Reaped};
 
@@ -52,14 +55,19 @@ pub(crate) struct Inherited<'a> {
     pub dev_null: BorrowedFd<'a>,
     /// The node's cgroups, for attempts that are limited.
     pub cgroup: Option<&'a NodeCgroup>,
-    pub slot: u32,
-    /// It is the first process of a pid namespace.
-    pub first_of_namespace: bool,
+    /// For an isolated attempt, of which it supervises one. None: attempts without isolation, one after the other.
+    pub isolated: Option<Isolated<'a>>,
+}
+
+/// What a supervisor of an isolated attempt has besides.
+pub(crate) struct Isolated<'a> {
+    pub confinement: &'a Confinement,
+    pub host: &'a HostView,
     /// User and group to be mapped to themselves in the user namespace it was forked into.
     pub map_self: Option<(u32, u32)>,
 }
 
-/// Runs the attempts of one slot, one after the other, until the agent closes the socket.
+/// Runs attempts until there is no more to run, or the agent closes the socket.
 pub(crate) fn supervise(inherited: &Inherited<'_>, agent: &UnixStream) {
     sys::new_session();
     sys::set_name(c"neap-supervisor");
@@ -71,7 +79,7 @@ pub(crate) fn supervise(inherited: &Inherited<'_>, agent: &UnixStream) {
             Err((step, e)) => not_started(step, e),
         };
         words.push(Event::Ended(record));
-        if tell(agent, &words, SendFlags::empty()).is_err() {
+        if tell(agent, &words, SendFlags::empty()).is_err() || inherited.isolated.is_some() {
             return;
         }
     }
@@ -111,13 +119,14 @@ fn tell(agent: &UnixStream, events: &[Event], flags: SendFlags) -> io::Result<()
     Ok(())
 }
 
-/// What lasts from one attempt of the slot to the next.
+/// What is there before the first attempt.
 struct Supervisor<'a> {
     agent: &'a UnixStream,
     lease: &'a LeaseReading,
+    root: Option<Root>,
     cgroup: Option<SlotCgroup>,
-    pipe: OwnedFd,
-    pipe_user: Option<u32>,
+    /// Kept open, so that an attempt which closes its output is not taken for one that has ended.
+    pipe: Option<OwnedFd>,
     output: File,
     children: OwnedFd,
     timer: OwnedFd,
@@ -159,11 +168,20 @@ impl Ending {
 impl<'a> Supervisor<'a> {
     fn new(inherited: &Inherited<'a>, agent: &'a UnixStream) -> Result<Self, StepError> {
         let step = |step: &'static str| move |e: rustix::io::Errno| (step, io::Error::from(e));
-        if let Some((uid, gid)) = inherited.map_self {
-            isolate::map_self(uid, gid)?;
-        }
-        if inherited.first_of_namespace {
-            isolate::prepare(inherited.map_self.is_some())?;
+        let mut root = None;
+        if let Some(isolated) = &inherited.isolated {
+            if let Some((uid, gid)) = isolated.map_self {
+                root::map_self(uid, gid)?;
+            }
+            // A job of the same user must not look into it.
+            sys::set_dumpable(false);
+            if isolated.confinement.layers.has(Layer::Root) {
+                root = Some(Root::build(isolated.host)?);
+            } else {
+                sys::mount(c"none", c"/", c"", libc::MS_REC | libc::MS_PRIVATE, c"")
+                    .and_then(|()| sys::mount(c"proc", c"/proc", c"proc", 0, c""))
+                    .map_err(|e| ("mounting /proc", e))?;
+            }
         } else {
             sys::become_subreaper();
         }
@@ -173,21 +191,17 @@ impl<'a> Supervisor<'a> {
             rustix::time::TimerfdFlags::CLOEXEC | rustix::time::TimerfdFlags::NONBLOCK,
         )
         .map_err(step("making a timer"))?;
-        let making = "making a pipe for the output";
-        let (read, pipe) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(step(making))?;
-        rustix::io::ioctl_fionbio(&read, true).map_err(step(making))?;
-        let slot = inherited.cgroup.map(|cgroup| cgroup.slot(inherited.slot));
         Ok(Self {
             agent,
             lease: inherited.lease,
-            cgroup: slot.transpose().map_err(|e| ("making the cgroup", e))?,
-            pipe,
-            pipe_user: None,
-            output: File::from(read),
+            root,
+            cgroup: None,
+            pipe: None,
+            output: File::from(rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(step("opening /dev/null"))?),
             children,
             timer,
             timer_at_ms: 0,
-            whole_namespace: inherited.first_of_namespace,
+            whole_namespace: inherited.isolated.is_some(),
             stack: ChildStack::new(),
             buffer: vec![0; PUMP_BYTES],
         })
@@ -205,20 +219,21 @@ impl<'a> Supervisor<'a> {
         let step = |step: &'static str| move |e: rustix::io::Errno| (step, io::Error::from(e));
         let spool = SpoolWriter::new(launch.attempt_dir.clone(), launch.head_bytes, launch.log_bytes_max);
         let (mut oom_before, mut cpu_before_us) = (0, None);
-        if let Some(cgroup) = &mut self.cgroup {
+        if let Some(node) = inherited.cgroup {
+            let mut cgroup = node.slot(launch.slot).map_err(|e| ("making the cgroup", e))?;
             cgroup.limit(launch.limits).map_err(|e| ("setting the limits", e))?;
             cgroup.close_devices(launch.view.as_ref().map_or(&[], |view| &view.closed_devices));
             oom_before = cgroup.oom_kills();
             cpu_before_us = cgroup.cpu_us();
+            self.cgroup = Some(cgroup);
         }
-        // An earlier attempt may have made it non-blocking (some runtimes do).
-        rustix::fs::fcntl_setfl(&self.pipe, OFlags::empty()).map_err(step("resetting the output"))?;
-        let user = launch.view.as_ref().and_then(|view| view.user);
-        if user != self.pipe_user
-            && let Some(user) = user
-        {
-            sys::give_to(&self.pipe, user);
-            self.pipe_user = Some(user);
+        // A pipe for each attempt: whoever has kept an end of an earlier one writes to nobody.
+        let making = "making a pipe for the output";
+        let (read, pipe) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(step(making))?;
+        rustix::io::ioctl_fionbio(&read, true).map_err(step(making))?;
+        self.output = File::from(read);
+        if let Some(user) = launch.view.as_ref().and_then(|view| view.user) {
+            sys::give_to(&pipe, user);
         }
         let own_program = launch.own_program.as_ref().map(|arguments| {
             // Whatever became of the file that it was started from.
@@ -235,14 +250,21 @@ impl<'a> Supervisor<'a> {
             env: &launch.env,
             cwd: launch.cwd.as_os_str().as_bytes(),
             stdin: inherited.dev_null.as_raw_fd(),
-            output: self.pipe.as_raw_fd(),
+            output: pipe.as_raw_fd(),
             cgroup_procs: self.cgroup.as_ref().map(SlotCgroup::procs).unwrap_or_default(),
-            view: launch.view.clone(),
-            apart: inherited.first_of_namespace,
+            dies_with_parent: inherited.isolated.is_none(),
         })
         .map_err(|e| ("reading the command", e))?;
-        let main = program.start(&mut self.stack)?;
+        let main = match (&inherited.isolated, &launch.view) {
+            (Some(isolated), Some(view)) => program.start_confined(|| {
+                let own_program = own_program.as_ref().map(|(file, _)| file.as_fd());
+                let file_bytes_max = launch.limits.file_bytes_max;
+                confine(isolated.confinement, self.root.as_ref(), view, own_program, file_bytes_max)
+            })?,
+            _ => program.start(&mut self.stack)?,
+        };
         neap_crash::point("command-started-before-word");
+        self.pipe = Some(pipe);
         let told_bytes = spool.end().head_bytes;
         let began_ms = boot_ms();
         Ok(Current {

@@ -8,7 +8,6 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::direct::Direct;
-use crate::launch::View;
 
 /// Which side of a fork one is on.
 pub(crate) enum Forked {
@@ -55,8 +54,7 @@ pub(crate) struct Program {
     stdin: RawFd,
     output: RawFd,
     cgroup_procs: Vec<RawFd>,
-    namespaces: c_int,
-    view: Option<View>,
+    dies_with_parent: bool,
     error: i32,
     step: &'static str,
 }
@@ -86,12 +84,8 @@ pub(crate) struct ProgramSpec<'a> {
     pub stdin: RawFd,
     pub output: RawFd,
     pub cgroup_procs: Vec<RawFd>,
-    /// What it sees of the machine: in namespaces of its own (beside the supervisor's pid namespace), as a
-    /// user of its own. None: everything.
-    pub view: Option<View>,
-    /// False where the machine has no namespaces for us: then only the user of `view` counts, and the process
-    /// dies when its supervisor does.
-    pub apart: bool,
+    /// Where no pid namespace ends it with its supervisor.
+    pub dies_with_parent: bool,
 }
 
 /// Memory that the child runs on between clone and exec; kept, since fresh memory costs page faults.
@@ -160,12 +154,7 @@ impl Program {
             stdin: spec.stdin,
             output: spec.output,
             cgroup_procs: spec.cgroup_procs,
-            namespaces: if spec.view.is_some() && spec.apart {
-                libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS
-            } else {
-                0
-            },
-            view: spec.view,
+            dies_with_parent: spec.dies_with_parent,
             error: 0,
             step: "",
         })
@@ -180,7 +169,7 @@ impl Program {
             libc::clone(
                 begin,
                 stack.top(),
-                libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD | self.namespaces,
+                libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
                 std::ptr::from_mut(self).cast::<c_void>(),
             )
         };
@@ -194,6 +183,62 @@ impl Program {
         }
         Ok(pid)
     }
+
+    /// The same in a copy of this process and in a mount namespace of its own, which `confine` then leaves for the
+    /// attempt's. The caller must be single-threaded.
+    pub(crate) fn start_confined(
+        &mut self,
+        confine: impl FnOnce() -> Result<(), (&'static str, io::Error)>,
+    ) -> Result<i32, (&'static str, io::Error)> {
+        let starting = |e: rustix::io::Errno| ("starting a process", io::Error::from(e));
+        let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(starting)?;
+        match fork(libc::CLONE_NEWNS as u64).map_err(|e| ("starting a process", e))? {
+            Forked::Child => {
+                new_session();
+                let joined = self.join_cgroups();
+                let (step, error) = match joined.and_then(|()| confine()) {
+                    Ok(()) => {
+                        execute(self);
+                        (self.step, self.error)
+                    }
+                    Err((step, e)) => (step, e.raw_os_error().unwrap_or(libc::EINVAL)),
+                };
+                let mut word = error.to_le_bytes().to_vec();
+                word.extend_from_slice(step.as_bytes());
+                let _ = rustix::io::write(&write, &word);
+                exit_now(127)
+            }
+            Forked::Parent(pid) => {
+                drop(write);
+                let mut word = [0; 256];
+                // Nothing comes when it has been executed: then the other end is closed.
+                let length = loop {
+                    match rustix::io::read(&read, &mut word) {
+                        Err(rustix::io::Errno::INTR) => {}
+                        other => break other.unwrap_or(0),
+                    }
+                };
+                if length < 4 {
+                    return Ok(pid);
+                }
+                let _ = wait_for(pid);
+                let error = i32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+                // Kept for ever, which is not long: this process starts nothing else.
+                let step = String::from_utf8_lossy(&word[4..length]).into_owned().leak();
+                Err((step, io::Error::from_raw_os_error(error)))
+            }
+        }
+    }
+
+    fn join_cgroups(&self) -> Result<(), (&'static str, io::Error)> {
+        for fd in &self.cgroup_procs {
+            // SAFETY: one byte of a string, to a descriptor that the supervisor keeps open.
+            if unsafe { libc::write(*fd, c"0".as_ptr().cast(), 1) } != 1 {
+                return Err(("joining the cgroup", io::Error::last_os_error()));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The child between clone and exec. It shares memory with its suspended parent, so that whatever it allocates
@@ -201,40 +246,26 @@ impl Program {
 extern "C" fn begin(program: *mut c_void) -> c_int {
     // SAFETY: `start` passes its own `&mut Program` and is suspended while this runs.
     let program = unsafe { &mut *program.cast::<Program>() };
+    new_session();
+    if let Err((step, e)) = program.join_cgroups() {
+        program.step = step;
+        program.error = e.raw_os_error().unwrap_or(libc::EIO);
+        return 127;
+    }
+    execute(program);
+    127
+}
+
+/// Becomes the program. Returns only where that failed, with step and error in `program`.
+fn execute(program: &mut Program) {
     let failed = |program: &mut Program, step: &'static str| {
         program.step = step;
         program.error = io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
-        127
     };
-    if program.namespaces != 0
-        && let Some(view) = &program.view
-        && let Err((step, e)) = crate::isolate::enter(view)
-    {
-        program.step = step;
-        program.error = e.raw_os_error().unwrap_or(libc::EINVAL);
-        return 127;
-    }
-    // SAFETY: plain calls on integers and on strings that `program` owns. The `set*id` calls are made raw,
-    // since libc's wrappers would look for other threads of the parent whose memory this still is.
+    // SAFETY: plain calls on integers and on strings that `program` owns.
     unsafe {
-        libc::setsid();
-        for fd in &program.cgroup_procs {
-            if libc::write(*fd, c"0".as_ptr().cast(), 1) != 1 {
-                return failed(program, "joining the cgroup");
-            }
-        }
-        if let Some(id) = program.view.as_ref().and_then(|view| view.user)
-            && (libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()) != 0
-                || libc::syscall(libc::SYS_setresgid, id, id, id) != 0
-                || libc::syscall(libc::SYS_setresuid, id, id, id) != 0)
-        {
-            return failed(program, "becoming the unprivileged user");
-        }
-        if program.namespaces == 0 {
+        if program.dies_with_parent {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        }
-        if program.view.is_some() && libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
-            return failed(program, "giving up new privileges");
         }
         if libc::chdir(program.cwd.as_ptr()) != 0 {
             return failed(program, "entering the working folder");
@@ -266,7 +297,7 @@ extern "C" fn begin(program: *mut c_void) -> c_int {
         }
         libc::execve(program.shell.as_ptr(), program.argv.as_ptr(), program.envp.as_ptr());
     }
-    failed(program, "executing the shell")
+    failed(program, "executing the shell");
 }
 
 /// Blocks SIGCHLD and gives a descriptor that becomes readable when a child changes.
@@ -390,8 +421,24 @@ impl Drop for SharedPage {
     }
 }
 
+/// Nothing can be written.
+pub(crate) const READ_ONLY: u64 = 1;
+/// Programs get no other user's rights.
+pub(crate) const NO_SETUID: u64 = 2;
+/// Device files open nothing.
+pub(crate) const NO_DEVICES: u64 = 4;
+
 /// A detached copy of the mount at `path` (a bind mount without a place yet).
 pub(crate) fn open_tree(path: &CStr) -> io::Result<OwnedFd> {
+    open_tree_with(path, 0)
+}
+
+/// The same with everything that is mounted below it.
+pub(crate) fn open_tree_recursive(path: &CStr) -> io::Result<OwnedFd> {
+    open_tree_with(path, libc::AT_RECURSIVE as u32)
+}
+
+fn open_tree_with(path: &CStr, flags: u32) -> io::Result<OwnedFd> {
     const OPEN_TREE_CLONE: u32 = 1;
     // SAFETY: the path is a valid C string; the descriptor that comes back is ours.
     unsafe {
@@ -399,25 +446,24 @@ pub(crate) fn open_tree(path: &CStr) -> io::Result<OwnedFd> {
             libc::SYS_open_tree,
             libc::AT_FDCWD,
             path.as_ptr(),
-            OPEN_TREE_CLONE | libc::O_CLOEXEC as u32,
+            OPEN_TREE_CLONE | libc::O_CLOEXEC as u32 | flags,
         );
         if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd as RawFd)) }
     }
 }
 
-/// Nothing can be written through this detached mount any more.
-pub(crate) fn make_read_only(tree: &OwnedFd) -> io::Result<()> {
-    const MOUNT_ATTR_RDONLY: u64 = 1;
-    set_attributes(tree, MOUNT_ATTR_RDONLY)
+/// Adds attributes to a detached mount, and with `recursive` to all that are below it.
+pub(crate) fn set_attributes(tree: &OwnedFd, set: u64, recursive: bool) -> io::Result<()> {
+    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    mount_setattr(tree.as_raw_fd(), c"", flags, set)
 }
 
-/// No device can be opened through this detached mount any more.
-pub(crate) fn make_deviceless(tree: &OwnedFd) -> io::Result<()> {
-    const MOUNT_ATTR_NODEV: u64 = 4;
-    set_attributes(tree, MOUNT_ATTR_NODEV)
+/// Adds attributes to the mount at `path`.
+pub(crate) fn set_attributes_at(path: &CStr, set: u64) -> io::Result<()> {
+    mount_setattr(libc::AT_FDCWD, path, 0, set)
 }
 
-fn set_attributes(tree: &OwnedFd, set: u64) -> io::Result<()> {
+fn mount_setattr(at: RawFd, path: &CStr, flags: c_int, set: u64) -> io::Result<()> {
     /// As the kernel has it (`struct mount_attr`).
     #[repr(C)]
     struct MountAttributes {
@@ -431,14 +477,39 @@ fn set_attributes(tree: &OwnedFd, set: u64) -> io::Result<()> {
     let done = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
-            tree.as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
+            at,
+            path.as_ptr(),
+            flags,
             &raw const attributes,
             size_of::<MountAttributes>(),
         )
     };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Makes the current folder, which is a mount, the root of this mount namespace, and lets go of the old root.
+pub(crate) fn pivot_root_here() -> io::Result<()> {
+    // SAFETY: two valid C strings; with both the same the old root comes to lie over the new one, and is taken away.
+    let done = unsafe { libc::syscall(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr()) };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a valid C string and an integer.
+    if unsafe { libc::umount2(c".".as_ptr(), libc::MNT_DETACH) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Makes a character device that everybody may read and write.
+pub(crate) fn make_device(path: &CStr, major: u32, minor: u32) -> io::Result<()> {
+    // SAFETY: a valid C string and integers.
+    let done = unsafe {
+        libc::mknod(path.as_ptr(), libc::S_IFCHR | 0o666, libc::makedev(major, minor)) == 0
+            && libc::chmod(path.as_ptr(), 0o666) == 0
+    };
+    if done { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Puts a detached mount in its place.
@@ -488,4 +559,160 @@ pub(crate) fn wait_for(pid: i32) -> Option<i32> {
         }
     }
     exit_code(status)
+}
+
+/// The newest version of Landlock's rules that this kernel knows.
+pub(crate) fn landlock_version() -> io::Result<u32> {
+    const LANDLOCK_CREATE_RULESET_VERSION: u32 = 1;
+    // SAFETY: with this flag the kernel reads no memory and answers with a number.
+    let version = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<c_void>(),
+            0,
+            LANDLOCK_CREATE_RULESET_VERSION,
+        )
+    };
+    u32::try_from(version).map_err(|_| io::Error::last_os_error()).and_then(|version| {
+        if version == 0 { Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)) } else { Ok(version) }
+    })
+}
+
+/// An empty set of rules that deals with these rights about files, and these scopes.
+pub(crate) fn landlock_new(rights: u64, scopes: u64, version: u32) -> io::Result<OwnedFd> {
+    /// As the kernel has it (`struct landlock_ruleset_attr`).
+    #[repr(C)]
+    struct Attributes {
+        files: u64,
+        network: u64,
+        scopes: u64,
+    }
+    let attributes = Attributes { files: rights, network: 0, scopes };
+    // Older kernels know a shorter structure, and refuse a longer one only where it is not zero.
+    let size = if version >= 6 { size_of::<Attributes>() } else { size_of::<u64>() };
+    // SAFETY: the structure outlives the call, and `size` is no more than its size; the new descriptor is ours.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_landlock_create_ruleset, &raw const attributes, size, 0);
+        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd as RawFd)) }
+    }
+}
+
+/// Allows these rights below what `at` stands for.
+pub(crate) fn landlock_allow(set: &OwnedFd, at: RawFd, rights: u64) -> io::Result<()> {
+    const LANDLOCK_RULE_PATH_BENEATH: u32 = 1;
+    /// As the kernel has it (`struct landlock_path_beneath_attr`).
+    #[repr(C, packed)]
+    struct PathBeneath {
+        rights: u64,
+        at: RawFd,
+    }
+    let rule = PathBeneath { rights, at };
+    // SAFETY: the structure outlives the call; both descriptors are open.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_add_rule,
+            set.as_raw_fd(),
+            LANDLOCK_RULE_PATH_BENEATH,
+            &raw const rule,
+            0,
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Puts the rules in force for this process.
+pub(crate) fn landlock_enter(set: &OwnedFd) -> io::Result<()> {
+    // SAFETY: takes an open descriptor and an integer.
+    let done = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, set.as_raw_fd(), 0) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Puts a filter of system calls in force for this process.
+pub(crate) fn seccomp_enter(program: &[libc::sock_filter]) -> io::Result<()> {
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
+    // SAFETY: the program outlives the call, which copies it.
+    let done = unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program)
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// A session keyring of its own: the one of the process before is not seen any more.
+pub(crate) fn new_keyring() -> io::Result<()> {
+    const KEYCTL_JOIN_SESSION_KEYRING: c_int = 1;
+    // SAFETY: a null name asks for an anonymous keyring.
+    let done =
+        unsafe { libc::syscall(libc::SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, std::ptr::null::<c_char>()) };
+    if done >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Becomes a user and its group, and nobody else's, for ever. With `keep_capabilities` the process has until it executes
+/// another program what it may do now.
+pub(crate) fn become_user(id: u32, keep_capabilities: bool) -> io::Result<()> {
+    // SAFETY: plain calls on integers, and a null pointer with a length of zero. The caller is single-threaded, so that
+    // the raw calls change the whole process.
+    let done = unsafe {
+        libc::prctl(libc::PR_SET_KEEPCAPS, c_int::from(keep_capabilities), 0, 0, 0) == 0
+            && libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()) == 0
+            && libc::syscall(libc::SYS_setresgid, id, id, id) == 0
+            && libc::syscall(libc::SYS_setresuid, id, id, id) == 0
+    };
+    if !done {
+        return Err(io::Error::last_os_error());
+    }
+    if keep_capabilities { raise_capabilities() } else { Ok(()) }
+}
+
+/// Makes all capabilities that are permitted effective.
+fn raise_capabilities() -> io::Result<()> {
+    const VERSION_3: u32 = 0x2008_0522;
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: c_int,
+    }
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    struct Data {
+        effective: u32,
+        permitted: u32,
+        inheritable: u32,
+    }
+    let mut header = Header { version: VERSION_3, pid: 0 };
+    let mut data = [Data { effective: 0, permitted: 0, inheritable: 0 }; 2];
+    // SAFETY: version 3 reads and writes one header and two data structures, which outlive both calls.
+    unsafe {
+        if libc::syscall(libc::SYS_capget, &raw mut header, data.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        for half in &mut data {
+            half.effective = half.permitted;
+        }
+        if libc::syscall(libc::SYS_capset, &raw mut header, data.as_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Enters new namespaces (`CLONE_NEW*`).
+pub(crate) fn unshare(namespaces: c_int) -> io::Result<()> {
+    // SAFETY: takes an integer; namespaces alone do not touch memory.
+    if unsafe { libc::unshare(namespaces) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Whether others of the same user may look into this process.
+pub(crate) fn set_dumpable(may: bool) {
+    // SAFETY: takes integers.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, c_int::from(may), 0, 0, 0) };
+}
+
+/// No program that this process executes gets rights that it does not have.
+pub(crate) fn no_new_privileges() -> io::Result<()> {
+    // SAFETY: takes integers.
+    if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use neap_sandbox::{
     Attempt, AttemptLimits, Detached, Event, ExitRecord, JOBS_PLACE, Launch, Lease, Outcome, ProcessWatch,
-    Spawner, SpawnerConfig, SpoolReader, View, attempt_user, boot_ms, fence_node, is_alive, spawn_detached,
+    Spawner, SpawnerConfig, SpoolReader, USERS_FROM, View, boot_ms, fence_node, is_alive, spawn_detached,
     start_time,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -87,6 +87,8 @@ impl World {
             node_dir: root.path().into(),
             installation: INSTALLATION.into(),
             node,
+            visible: Vec::new(),
+            hide: vec![root.path().into()],
         })
         .expect("a spawner");
         let lease = Lease::open(root.path()).expect("a lease");
@@ -108,7 +110,7 @@ impl World {
         self.counter.set(n + 1);
         let dir = self.root.path().join(format!("attempt-{n}"));
         let slot = n % 4;
-        let user = self.is_root().then(|| attempt_user(self.node, slot));
+        let user = self.is_root().then(|| USERS_FROM + n);
         for name in ["work", "work/wd", "tmp"] {
             fs::create_dir_all(dir.join(name)).unwrap();
             fs::set_permissions(dir.join(name), fs::Permissions::from_mode(0o700)).unwrap();
@@ -130,12 +132,13 @@ impl World {
                 tmp_dir: dir.join("tmp"),
                 hide: vec![self.root.path().into()],
                 user,
-                users: None,
                 binds: Vec::new(),
                 closed_devices: Vec::new(),
+                resolver: None,
+                hosts: String::new(),
             }),
             slot,
-            limits: AttemptLimits { cpus_milli: 1000, memory_mb: 64, processes: 64 },
+            limits: AttemptLimits { cpus_milli: 1000, memory_mb: 64, processes: 64, file_bytes_max: None },
             attempt_dir: dir,
             beside: None,
         }

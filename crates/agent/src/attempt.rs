@@ -55,7 +55,6 @@ pub(crate) async fn run(
         desk: &desk,
         folder: None,
         slot: 0,
-        untouched: false,
         discarded: false,
         stopped: None,
         pulled_ms: 0,
@@ -93,7 +92,7 @@ pub(crate) async fn run(
         neap_crash::point("end-acknowledged-before-cleaning");
     }
     if let Some(folder) = running.folder.take() {
-        node.folders.give_back(folder, running.untouched, end);
+        node.folders.give_back(folder);
     }
     // Closed before it is said: that is how a later attempt of the same name is told apart.
     drop(orders);
@@ -129,8 +128,6 @@ pub(crate) struct Running<'n> {
     desk: &'n OnceCell<Rc<Desk>>,
     folder: Option<Folder>,
     pub slot: u32,
-    /// It has run, and its folder is fit for another.
-    untouched: bool,
     pub discarded: bool,
     /// It was told to stop, for this.
     stopped: Option<StopWhy>,
@@ -161,7 +158,7 @@ impl<'n> Running<'n> {
         };
         let _ = self.spool.set(SpoolReader::new(&folder.dir, self.spec.log_bytes_max));
         let namespaces = self.node.spawner.capabilities().namespaces();
-        let mut layout = Layout::new(folder, self.spec, namespaces, user);
+        let mut layout = Layout::new(folder, self.spec, namespaces, self.node.keeper());
         let gpus = match self.gpus(&layout, orders).await {
             Ok(gpus) => gpus,
             Err(exit) => return self.not_run(&layout, exit),
@@ -522,11 +519,6 @@ impl<'n> Running<'n> {
             end = layout.said();
         }
         if self.discarded || matches!(exit, Exit::LeaseLost | Exit::PrepareFailed { .. }) {
-            return (exit, end);
-        }
-        // A container's order lies in the folder.
-        self.untouched = !in_container && self.folder.as_ref().is_some_and(Folder::is_untouched);
-        if self.untouched {
             return (exit, end);
         }
         let mut told = false;

@@ -4,18 +4,18 @@
 use std::fmt::Write;
 use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use neap_protocol::{AttemptSpec, Exit, LogSource};
 use neap_sandbox::Launch;
-use rustix::fs::{Mode, OFlags};
 
-use crate::folder::make_owned;
 use crate::launcher::note::{Note, RUN_DIR};
 use crate::launcher::plan::Plan;
 use crate::launcher::{COMMAND, PLAN, WORD};
 use crate::prepare::Layout;
+
+/// In an attempt's folder, where the job does not see it.
+const USERS_FILE: &str = "passwd";
 
 fn plan_of(spec: &AttemptSpec) -> Option<Plan> {
     let ranks = spec.ranks.clone()?;
@@ -49,9 +49,9 @@ pub(crate) fn arrange(spec: &AttemptSpec, layout: &Layout, launch: &mut Launch) 
         set(launch, first.map(|process| plan.process_variables(process)).unwrap_or_default());
         return Ok(());
     }
-    make_owned(&layout.dir.join("tmp").join(RUN_DIR), layout.owner())?;
+    layout.tmp_tree.make_folders(RUN_DIR, 0o700)?;
     plan.apart = launch.view.is_some() && layout.is_apart();
-    let tmp = if plan.apart { "/tmp".into() } else { layout.dir.join("tmp") };
+    let tmp = if plan.apart { "/tmp".into() } else { layout.tmp.clone() };
     plan.run_dir = tmp.join(RUN_DIR);
     plan.cwd.clone_from(&launch.cwd);
     let command = std::mem::take(&mut launch.command);
@@ -84,12 +84,10 @@ fn set(launch: &mut Launch, variables: Vec<(String, String)>) {
 
 /// The machine's users and the attempt's own, which the machine does not know. Open MPI runs for nobody unknown.
 fn write_users(layout: &Layout, user: u32) -> io::Result<PathBuf> {
-    let path = layout.dir.join("passwd");
     let mut users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let _ = writeln!(users, "neap:x:{user}:{user}::/tmp:/bin/bash");
-    std::fs::write(&path, users)?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644))?;
-    Ok(path)
+    layout.own.replace(USERS_FILE, 0o644, users.as_bytes())?;
+    Ok(layout.dir.join(USERS_FILE))
 }
 
 /// How it ended, more closely where the launcher has left a note.
@@ -100,9 +98,5 @@ pub(crate) fn closer(spec: &AttemptSpec, layout: &Layout, exit: Exit) -> Exit {
     if !needs_launcher(spec) {
         return exit;
     }
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let note = rustix::fs::open(layout.dir.join("tmp"), flags, Mode::empty())
-        .ok()
-        .and_then(|tmp| Note::read_untrusted(&tmp));
-    note.map_or(exit, Note::exit)
+    Note::read_untrusted(&layout.tmp_tree).map_or(exit, Note::exit)
 }

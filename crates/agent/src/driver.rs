@@ -146,7 +146,7 @@ pub(crate) async fn run(dir: &Path, config: NodeConfig, spawner: Spawner) -> Res
     tokio::task::spawn_local(async move {
         for isolation in [Isolation::Full, Isolation::Off] {
             let python = looking.python(isolation).await;
-            looking.folders.prepare(looking.user(isolation, 0), python);
+            looking.folders.prepare(python);
         }
     });
     let mut driver = Driver {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use neap_protocol::{Exit, FailureClass, Isolation, NodeFacts};
-use neap_sandbox::{SLOTS_MAX, Spawner, boot_ms};
+use neap_sandbox::{SLOTS_MAX, Spawner, USERS_FROM, boot_ms};
 
 use crate::blobs::Blobs;
 use crate::config::NodeConfig;
@@ -16,6 +16,10 @@ use crate::folder::Folders;
 use crate::gpus::Gpus;
 use crate::python::{self, Interpreter};
 use crate::session::prepare_failed;
+
+/// First of the users that builds run as, with the same numbers above it as attempts.
+const BUILDERS_FROM: u32 = 1_700_000_000;
+const KEEPER: u32 = USERS_FROM - 1;
 
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -91,6 +95,16 @@ impl Node {
     pub(crate) fn user(&self, isolation: Isolation, slot: u32) -> Option<u32> {
         (isolation == Isolation::Full && self.spawner.capabilities().root)
             .then(|| neap_sandbox::attempt_user(self.config.node, slot))
+    }
+
+    /// The user that a build in this slot runs as: never the one of an attempt, whose folder it must not reach.
+    pub(crate) fn builder(&self, isolation: Isolation, slot: u32) -> Option<u32> {
+        self.user(isolation, slot).map(|user| user - (USERS_FROM - BUILDERS_FROM))
+    }
+
+    /// Whose the read-only inputs of attempts are that run as a user of their own. Nothing ever runs as this user.
+    pub(crate) fn keeper(&self) -> Option<u32> {
+        self.spawner.capabilities().root.then_some(KEEPER)
     }
 }
 

@@ -10,18 +10,22 @@
 
 mod cgroup;
 mod direct;
+mod file_user;
 mod gpu;
 mod isolate;
 mod launch;
 mod lease;
 mod node;
 mod probe;
+mod remove;
 mod spawner;
 mod spool;
 mod supervisor;
 mod sys;
+mod writers;
 
 pub use cgroup::{CgroupVersion, NodeCgroup};
+pub use file_user::with_file_user;
 pub use gpu::{GPUS_MAX, Gpu, GpuUse, Gpus, Nvml, VISIBLE, device_files, emulated, gpus};
 pub use launch::{
     AttemptLimits, Bind, Event, ExitRecord, JOBS_PLACE, Launch, Outcome, PROCESSES_MAX, TIMEOUT_GRACE_MS,
@@ -33,8 +37,10 @@ pub use node::{
     spawn_detached, start_time,
 };
 pub use probe::{Capabilities, Machine, machine, probe};
+pub use remove::{remove_path, remove_tree};
 pub use spawner::{Attempt, Heard, Spawner, SpawnerConfig};
 pub use spool::{HEAD_FILE, SpoolEnd, SpoolReader};
+pub use writers::may_have_writers;
 
 /// First of the users that attempts run as under root. It lies above what systemd and distributions hand out.
 pub const USERS_FROM: u32 = 1_900_000_000;

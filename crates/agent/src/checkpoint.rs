@@ -169,6 +169,13 @@ struct Found {
     links: Vec<KeptLink>,
 }
 
+impl Found {
+    /// Whether the job has left these places as it found them.
+    fn has_nothing(&self, places: &[String]) -> bool {
+        self.files.is_empty() && self.links.is_empty() && self.folders.iter().all(|name| places.contains(name))
+    }
+}
+
 /// Keeps what one attempt leaves.
 pub(crate) struct Keeping<'a> {
     node: &'a Node,
@@ -237,10 +244,13 @@ impl<'a> Keeping<'a> {
         }
         let attempt = async {
             let found = self.look(&places)?;
-            self.store(kept, found, BTreeMap::new(), Some(now_ms()), true).await
+            if found.has_nothing(&places) && self.layout.kept.borrow().record == CheckpointRecord::default() {
+                return Ok(None);
+            }
+            self.store(kept, found, BTreeMap::new(), Some(now_ms()), true).await.map(Some)
         };
         match attempt.await {
-            Ok(kept) => Ok(Some(kept)),
+            Ok(kept) => Ok(kept),
             Err(Trouble::Failed(e)) => Err(e),
             Err(Trouble::Busy) => Err("files changed after the processes had ended".into()),
         }

@@ -5,14 +5,15 @@
 //! is closed before it is read; a file that somebody still holds open for writing is replaced by a copy. Everything is done by
 //! descriptor. No link is followed, and nothing is recursive.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use neap_sandbox::may_have_writers;
-use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, Dir, DirEntry, FileType, Gid, Mode, OFlags, Uid};
 
 use super::limits::ENVIRONMENT_ENTRIES_MAX;
 use crate::limits::{DEPTH_MAX, PATH_BYTES_MAX};
@@ -37,9 +38,9 @@ pub(crate) fn seal(made_in: &Tree, builder: u32) -> io::Result<()> {
         let found = rustix::fs::fstat(&folder)?;
         refuse_others(found.st_uid, builder)?;
         take(&folder, found.st_mode | 0o500)?;
-        let mut dir = Dir::new(folder)?;
-        while let Some(entry) = dir.next() {
-            let entry = entry?;
+        // All names first: what follows puts new files into the folder.
+        let listed: Vec<DirEntry> = Dir::read_from(&folder)?.collect::<rustix::io::Result<_>>()?;
+        for entry in &listed {
             let name = entry.file_name();
             if name == c"." || name == c".." {
                 continue;
@@ -50,11 +51,11 @@ pub(crate) fn seal(made_in: &Tree, builder: u32) -> io::Result<()> {
                     "its packages have more than {ENVIRONMENT_ENTRIES_MAX} files, which is the limit"
                 )));
             }
-            let here = dir.fd()?;
+            let here = folder.as_fd();
             let found = rustix::fs::statat(here, name, AtFlags::SYMLINK_NOFOLLOW)?;
             refuse_others(found.st_uid, builder)?;
             match FileType::from_raw_mode(found.st_mode) {
-                FileType::Directory => folders.push(path.join(to_str(name)?)),
+                FileType::Directory => folders.push(path.join(OsStr::from_bytes(name.to_bytes()))),
                 FileType::RegularFile => seal_file(here, name, builder)?,
                 FileType::Symlink => {
                     let (root, group) = (Some(Uid::ROOT), Some(Gid::ROOT));
@@ -78,7 +79,6 @@ fn seal_file(here: BorrowedFd<'_>, name: &CStr, builder: u32) -> io::Result<()> 
         return Err(io::Error::other("its files change while they are sealed"));
     }
     take(&file, found.st_mode)?;
-    // A second name may lie where the builder can still reach it; that is as good as a descriptor only to root's files.
     if may_have_writers(&file) {
         replace_by_copy(here, name, file, found.st_mode)?;
     }
@@ -107,11 +107,6 @@ fn refuse_others(owner: u32, builder: u32) -> io::Result<()> {
         return Ok(());
     }
     Err(io::Error::other(format!("its packages hold a file of user {owner}, who has not built it")))
-}
-
-fn to_str(name: &CStr) -> io::Result<&std::ffi::OsStr> {
-    use std::os::unix::ffi::OsStrExt;
-    Ok(std::ffi::OsStr::from_bytes(name.to_bytes()))
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ pub(crate) enum Entry<'a> {
     Folder { path: &'a Path, empty: bool },
     File { path: &'a Path, stat: &'a Stat },
     Link { path: &'a Path },
-    /// A socket, pipe or device.
+    /// A socket, pipe or device, or a folder that the job's user may not read.
     Other { path: &'a Path },
 }
 
@@ -261,7 +261,15 @@ impl Tree {
             while let Some(folder) = folders.pop() {
                 check_depth(&folder)?;
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                let mut dir = Dir::new(self.resolve(&folder, flags)?)?;
+                let opened = match self.resolve(&folder, flags) {
+                    Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                        // The job has closed it, also to itself.
+                        visit(Entry::Other { path: &folder })?;
+                        continue;
+                    }
+                    opened => opened?,
+                };
+                let mut dir = Dir::new(opened)?;
                 let mut empty = true;
                 while let Some(entry) = dir.next() {
                     let entry = entry?;

@@ -24,13 +24,16 @@ pub fn with_file_user<T>(uid: Option<u32>, work: impl FnOnce() -> T) -> io::Resu
 /// The identity is the other one for as long as this lives, also while a panic unwinds.
 struct Switched {
     groups: Vec<libc::gid_t>,
+    dumpable: libc::c_int,
     /// An identity belongs to a thread.
     _not_send: PhantomData<*const ()>,
 }
 
 impl Switched {
     fn to(uid: u32) -> io::Result<Self> {
-        let switched = Self { groups: groups()?, _not_send: PhantomData };
+        // SAFETY: it takes no further arguments, and gives a small number.
+        let dumpable = unsafe { libc::prctl(libc::PR_GET_DUMPABLE) };
+        let switched = Self { groups: groups()?, dumpable, _not_send: PhantomData };
         if !switched.groups.is_empty() {
             set_groups(&[])?;
         }
@@ -47,6 +50,10 @@ impl Drop for Switched {
             // Everything this thread did from now on would be done by somebody else.
             std::process::abort();
         }
+        // The kernel closes a process whose identity changed to all but root with CAP_SYS_PTRACE. Whoever fences the
+        // node must still find its mark.
+        // SAFETY: a plain number, which the kernel checks.
+        unsafe { libc::prctl(libc::PR_SET_DUMPABLE, self.dumpable, 0, 0, 0) };
     }
 }
 

@@ -55,7 +55,6 @@ pub(crate) async fn run(
         desk: &desk,
         folder: None,
         slot: 0,
-        untouched: false,
         discarded: false,
         stopped: None,
         pulled_ms: 0,
@@ -93,7 +92,7 @@ pub(crate) async fn run(
         neap_crash::point("end-acknowledged-before-cleaning");
     }
     if let Some(folder) = running.folder.take() {
-        node.folders.give_back(folder, running.untouched, end);
+        node.folders.give_back(folder);
     }
     // Closed before it is said: that is how a later attempt of the same name is told apart.
     drop(orders);
@@ -129,8 +128,6 @@ pub(crate) struct Running<'n> {
     desk: &'n OnceCell<Rc<Desk>>,
     folder: Option<Folder>,
     pub slot: u32,
-    /// It has run, and its folder is fit for another.
-    untouched: bool,
     pub discarded: bool,
     /// It was told to stop, for this.
     stopped: Option<StopWhy>,
@@ -154,14 +151,20 @@ pub(crate) enum Stage<'b> {
 impl<'n> Running<'n> {
     async fn run(&mut self, orders: &mut UnboundedReceiver<Order>) -> (Exit, SpoolEnd) {
         let python = self.node.python(self.spec.isolation).await;
-        let user = self.node.user(self.spec.isolation, self.slot);
+        if let Err(exit) = self.can_be_isolated() {
+            return (exit, SpoolEnd::default());
+        }
+        let user = match self.node.new_user(self.spec.isolation) {
+            Ok(user) => user,
+            Err(exit) => return (exit, SpoolEnd::default()),
+        };
         let folder = match self.node.folders.take(user, python.clone()) {
             Ok(folder) => self.folder.insert(folder),
             Err(e) => return (prepare_failed(FailureClass::System, e.to_string()), SpoolEnd::default()),
         };
         let _ = self.spool.set(SpoolReader::new(&folder.dir, self.spec.log_bytes_max));
         let namespaces = self.node.spawner.capabilities().namespaces();
-        let mut layout = Layout::new(folder, self.spec, namespaces, user);
+        let mut layout = Layout::new(folder, self.spec, namespaces, self.node.keeper());
         let gpus = match self.gpus(&layout, orders).await {
             Ok(gpus) => gpus,
             Err(exit) => return self.not_run(&layout, exit),
@@ -225,6 +228,15 @@ impl<'n> Running<'n> {
             }
             Err(exit) => self.not_run(&layout, exit),
         }
+    }
+
+    /// A job that should be isolated does not run where that cannot be done: nothing is promised and not kept.
+    fn can_be_isolated(&self) -> Result<(), Exit> {
+        let capabilities = self.node.spawner.capabilities();
+        if self.spec.isolation == Isolation::Off || capabilities.namespaces() {
+            return Ok(());
+        }
+        Err(prepare_failed(FailureClass::Environment, capabilities.missing.join(" ")))
     }
 
     /// The GPUs that are the attempt's for as long as it runs.
@@ -366,6 +378,10 @@ impl<'n> Running<'n> {
                     let mut ready = ready.map_err(|e| system(e.to_string()))?;
                     let heard = ready.get_inner_mut().events().map_err(|e| system(e.to_string()))?;
                     ready.clear_ready();
+                    if !heard.events.is_empty() && launch.view.is_some() {
+                        // The next attempt's, made while this one runs.
+                        self.node.spawner.prepare().map_err(|e| system(e.to_string()))?;
+                    }
                     for event in heard.events {
                         match event {
                             Event::Started => {
@@ -522,11 +538,6 @@ impl<'n> Running<'n> {
             end = layout.said();
         }
         if self.discarded || matches!(exit, Exit::LeaseLost | Exit::PrepareFailed { .. }) {
-            return (exit, end);
-        }
-        // A container's order lies in the folder.
-        self.untouched = !in_container && self.folder.as_ref().is_some_and(Folder::is_untouched);
-        if self.untouched {
             return (exit, end);
         }
         let mut told = false;

@@ -12,8 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::fs::{File, Permissions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -22,16 +21,18 @@ use neap_protocol::{
     AttemptSpec, BlobFolder, CHECKPOINT_FILES, CHECKPOINT_RECORD, CheckpointRecord, CheckpointSpec, Exit,
     FailureClass, KeptFile, KeptLink, Output,
 };
-use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-use crate::blobs::{Blobs, place_below};
+use crate::blobs::Blobs;
 use crate::boot_log;
+use crate::checkpoint_record;
 use crate::data::{self, Mark};
-use crate::finalize::open_below;
+use crate::limits::{CHECKPOINT_ENTRIES_MAX, CHECKPOINT_RECORD_BYTES_MAX};
 use crate::node::Node;
-use crate::prepare::Layout;
+use crate::prepare::{Layout, WORKING};
 use crate::session::prepare_failed;
+use crate::tree::{Entry, Tree};
 
 /// Where it lies below `work`.
 pub(crate) const FOLDER: &str = "checkpoint";
@@ -40,8 +41,6 @@ const QUIET_MS: u64 = 250;
 /// One that changed meanwhile is looked at again after this.
 const BUSY_PAUSE_MS: u64 = 500;
 const STORES_AT_ONCE: usize = 8;
-/// More entries than this are no checkpoint: nothing is kept, and the node's log says so.
-const ENTRIES_MAX: usize = 20_000;
 /// As many changed files are held open while they are stored, so that a job may replace them meanwhile.
 const HELD_MAX: usize = 128;
 const PIECE_BYTES: usize = 256 * 1024;
@@ -85,13 +84,11 @@ pub(crate) async fn restore(node: &Node, spec: &AttemptSpec, layout: &Layout) ->
     if !blobs.is_blob(&record_at).await.map_err(failed)? {
         return Ok(());
     }
-    // Beside the job's folders: nothing of it may look like the job's own.
-    let file = layout.dir.join("checkpoint.json");
-    blobs.fetch(&record_at, "", &file).await.map_err(failed)?;
-    let text = std::fs::read(&file).map_err(|e| failed(e.to_string()))?;
-    let _ = std::fs::remove_file(&file);
+    let text = blobs.fetch_bytes(&record_at, "", CHECKPOINT_RECORD_BYTES_MAX).await.map_err(failed)?;
+    // It lies where the job can write, and is read as if a stranger had written it.
     let record: CheckpointRecord =
         serde_json::from_slice(&text).map_err(|e| failed(format!("its record cannot be read: {e}")))?;
+    checkpoint_record::check(&record).map_err(failed)?;
     let marks = bring(&blobs, &kept.at, layout, &record).await.map_err(failed)?;
     let saved = rfc3339(record.saved_unix_ms);
     let (files, bytes) = (record.files.len(), record.bytes());
@@ -126,63 +123,42 @@ async fn bring(
     layout: &Layout,
     record: &CheckpointRecord,
 ) -> Result<BTreeMap<String, Mark>, String> {
-    let text = |e: io::Error| e.to_string();
-    for name in &record.folders {
-        place_below(&layout.work, name)?;
-        layout.make(name).map_err(text)?;
-    }
-    for file in &record.files {
-        if let Some((folder, _)) = file.name.rsplit_once('/') {
-            place_below(&layout.work, folder)?;
-            layout.make(folder).map_err(text)?;
-        }
+    let (text, tree) = (|e: io::Error| e.to_string(), &layout.work_tree);
+    let above = |name: &str| name.rsplit_once('/').map_or(String::new(), |(folder, _)| folder.to_owned());
+    let names = record.files.iter().map(|file| &file.name).chain(record.links.iter().map(|link| &link.name));
+    let folders: BTreeSet<String> =
+        record.folders.iter().cloned().chain(names.map(|name| above(name))).collect();
+    for folder in &folders {
+        layout.make(folder).map_err(text)?;
     }
     let marks = futures_util::stream::iter(&record.files)
         .map(|file| async move {
-            let path = place_below(&layout.work, &file.name)?;
-            blobs.fetch(at, &format!("{CHECKPOINT_FILES}{}", file.content), &path).await?;
-            let (wanted, owner) = (file.clone(), layout.owner);
-            let finished = tokio::task::spawn_blocking(move || finish(&path, &wanted, owner)).await;
+            let into = tree.create(&file.name, 0o600).map_err(|e| e.to_string())?;
+            let (_, fetched) = blobs.fetch(at, &format!("{CHECKPOINT_FILES}{}", file.content), into).await?;
+            let wanted = file.clone();
+            let finished = tokio::task::spawn_blocking(move || finish(&fetched, &wanted)).await;
             let mark = finished.map_err(|e| e.to_string())?.map_err(|e| format!("{}: {e}", file.name))?;
             Ok::<_, String>((file.name.clone(), mark))
         })
         .buffer_unordered(STORES_AT_ONCE)
         .try_collect::<BTreeMap<_, _>>()
         .await?;
-    // After everything else, so that nothing is written through one.
+    // After everything else. Nothing on record lies below one, and the tree follows none.
     for link in &record.links {
-        let path = place_below(&layout.work, &link.name)?;
-        if let Some((folder, _)) = link.name.rsplit_once('/') {
-            layout.make(folder).map_err(text)?;
-        }
-        match symlink(&link.target, &path) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e.to_string()),
-            Ok(()) | Err(_) => {}
-        }
-        if let Some(owner) = layout.owner {
-            std::os::unix::fs::lchown(&path, Some(owner), Some(owner)).map_err(text)?;
-        }
+        tree.make_link(&link.target, &link.name).map_err(text)?;
     }
     Ok(marks)
 }
 
 /// A fetched file becomes what it was.
-fn finish(path: &Path, wanted: &KeptFile, owner: Option<u32>) -> io::Result<Mark> {
-    let file = File::options().read(true).write(true).open(path)?;
-    let (content, bytes) = content_of(&file)?;
+fn finish(file: &File, wanted: &KeptFile) -> io::Result<Mark> {
+    let (content, bytes) = content_of(file)?;
     if (content.as_str(), bytes) != (wanted.content.as_str(), wanted.bytes) {
         return Err(io::Error::other("what came back is not what was kept (its SHA-256 differs)"));
     }
-    if let Some(owner) = owner {
-        rustix::fs::fchown(
-            &file,
-            Some(rustix::fs::Uid::from_raw(owner)),
-            Some(rustix::fs::Gid::from_raw(owner)),
-        )?;
-    }
     file.set_permissions(Permissions::from_mode(wanted.mode & 0o777))?;
     file.set_modified(UNIX_EPOCH + Duration::from_millis(wanted.modified_unix_ms))?;
-    Mark::of(path)
+    Mark::of_file(file)
 }
 
 /// What a look at the folders found.
@@ -191,6 +167,13 @@ struct Found {
     files: BTreeMap<String, Mark>,
     folders: Vec<String>,
     links: Vec<KeptLink>,
+}
+
+impl Found {
+    /// Whether the job has left these places as it found them.
+    fn has_nothing(&self, places: &[String]) -> bool {
+        self.files.is_empty() && self.links.is_empty() && self.folders.iter().all(|name| places.contains(name))
+    }
 }
 
 /// Keeps what one attempt leaves.
@@ -242,18 +225,17 @@ impl<'a> Keeping<'a> {
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(QUIET_MS)).await;
-        let root = self.root()?;
-        let held = self.hold(&root, &first)?;
+        let held = self.hold(&first)?;
         if self.look(&[FOLDER.to_owned()])? != first {
             return Err(Trouble::Busy);
         }
-        self.store(kept, &root, first, held, None, false).await.map(drop)
+        self.store(kept, first, held, None, false).await.map(drop)
     }
 
     /// Keeps everything that the next attempt should find. Its processes have ended.
     pub(crate) async fn at_end(&self) -> Result<Option<Kept>, String> {
         let Some(kept) = &self.spec.checkpoint else { return Ok(None) };
-        let mut places = vec![FOLDER.to_owned(), "exe/wd/outputs".to_owned()];
+        let mut places = vec![FOLDER.to_owned(), format!("{WORKING}/outputs")];
         for (name, output) in &self.spec.outputs {
             match output {
                 Output::File { .. } | Output::Folder { .. } => places.push(data::output_place(name)),
@@ -262,26 +244,22 @@ impl<'a> Keeping<'a> {
         }
         let attempt = async {
             let found = self.look(&places)?;
-            let root = self.root()?;
-            self.store(kept, &root, found, BTreeMap::new(), Some(now_ms()), true).await
+            if found.has_nothing(&places) && self.layout.kept.borrow().record == CheckpointRecord::default() {
+                return Ok(None);
+            }
+            self.store(kept, found, BTreeMap::new(), Some(now_ms()), true).await.map(Some)
         };
         match attempt.await {
-            Ok(kept) => Ok(Some(kept)),
+            Ok(kept) => Ok(kept),
             Err(Trouble::Failed(e)) => Err(e),
             Err(Trouble::Busy) => Err("files changed after the processes had ended".into()),
         }
     }
 
-    fn root(&self) -> Result<rustix::fd::OwnedFd, Trouble> {
-        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-        rustix::fs::open(&self.layout.work, flags, Mode::empty())
-            .map_err(|e| Trouble::Failed(format!("opening {}: {e}", self.layout.work.display())))
-    }
-
     fn look(&self, places: &[String]) -> Result<Found, Trouble> {
         let mut found = Found::default();
         for place in places {
-            walk(&self.layout.work, place, &mut found)?;
+            walk(&self.layout.work_tree, place, &mut found)?;
         }
         Ok(found)
     }
@@ -300,12 +278,12 @@ impl<'a> Keeping<'a> {
     }
 
     /// Opens what changed, as far as that is allowed at once.
-    fn hold(&self, root: &rustix::fd::OwnedFd, found: &Found) -> Result<BTreeMap<String, File>, Trouble> {
+    fn hold(&self, found: &Found) -> Result<BTreeMap<String, File>, Trouble> {
         let known = self.layout.kept.borrow();
         let changed = found.files.iter().filter(|(name, mark)| known.marks.get(*name) != Some(mark));
         let mut held = BTreeMap::new();
         for (name, mark) in changed.take(HELD_MAX) {
-            held.insert(name.clone(), open_as(root, name, *mark)?);
+            held.insert(name.clone(), open_as(&self.layout.work_tree, name, *mark)?);
         }
         Ok(held)
     }
@@ -315,7 +293,6 @@ impl<'a> Keeping<'a> {
     async fn store(
         &self,
         kept: &CheckpointSpec,
-        root: &rustix::fd::OwnedFd,
         found: Found,
         mut held: BTreeMap<String, File>,
         ended_ms: Option<u64>,
@@ -329,6 +306,7 @@ impl<'a> Keeping<'a> {
         let tasks: Vec<_> =
             found.files.iter().map(|(name, mark)| (name.clone(), *mark, held.remove(name))).collect();
         let (blobs_, stored, contents, marks) = (&blobs, &stored, &contents, &before.marks);
+        let tree = &self.layout.work_tree;
         let mut files: Vec<KeptFile> = futures_util::stream::iter(tasks)
             .map(|(name, mark, open)| async move {
                 if let Some(same) = stored.get(name.as_str()).filter(|_| marks.get(&name) == Some(&mark)) {
@@ -336,7 +314,7 @@ impl<'a> Keeping<'a> {
                 }
                 let file = match open {
                     Some(file) => file,
-                    None => open_as(root, &name, mark)?,
+                    None => open_as(tree, &name, mark)?,
                 };
                 store_file(blobs_, kept, name, mark, file, contents).await
             })
@@ -400,13 +378,19 @@ impl<'a> Keeping<'a> {
 }
 
 /// Opens a file of the job's own folder, if it is still the one that was seen.
-fn open_as(root: &rustix::fd::OwnedFd, name: &str, mark: Mark) -> Result<File, Trouble> {
-    match open_below(root, Path::new(name)) {
+fn open_as(tree: &Tree, name: &str, mark: Mark) -> Result<File, Trouble> {
+    match tree.read(name) {
         Ok(Some(file)) if Mark::of_file(&file).is_ok_and(|now| now == mark) => Ok(file),
         Ok(_) => Err(Trouble::Busy),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Err(Trouble::Busy),
+        Err(e) if has_gone(&e) => Err(Trouble::Busy),
         Err(e) => Err(Trouble::Failed(format!("opening {name}: {e}"))),
     }
+}
+
+/// It went, or something else came into its place, while it was looked at.
+fn has_gone(e: &io::Error) -> bool {
+    let changed = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::XDEV];
+    changed.iter().any(|errno| e.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 async fn store_file(
@@ -444,46 +428,42 @@ async fn store_file(
 }
 
 /// Adds what lies below this place. Links are kept as they are; sockets and the like are left out.
-fn walk(work: &Path, place: &str, found: &mut Found) -> Result<(), Trouble> {
-    let failed = |e: io::Error| match e.kind() {
-        // It went while it was looked at.
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Trouble::Busy,
-        _ => Trouble::Failed(format!("reading {place}: {e}")),
+fn walk(tree: &Tree, place: &str, found: &mut Found) -> Result<(), Trouble> {
+    let there = found.files.len() + found.folders.len() + found.links.len();
+    let utf8 = |path: &std::path::Path| {
+        let name = path.to_str().map(str::to_owned);
+        if name.is_none() {
+            boot_log::line(&format!("not kept, its name is not UTF-8: {}", path.display()));
+        }
+        name
     };
-    let folder = work.join(place);
-    // The job may have removed it, or put a link in its place, which is not followed.
-    if !folder.symlink_metadata().is_ok_and(|kind| kind.is_dir()) {
-        return Ok(());
-    }
-    let mut is_empty = true;
-    let mut entries: Vec<_> =
-        std::fs::read_dir(&folder).and_then(Iterator::collect::<io::Result<_>>).map_err(failed)?;
-    entries.sort_by_key(std::fs::DirEntry::file_name);
-    for entry in entries {
-        is_empty = false;
-        let Ok(own) = entry.file_name().into_string() else {
-            boot_log::line(&format!("not kept, its name is not UTF-8: {}", entry.path().display()));
-            continue;
-        };
-        let name = format!("{place}/{own}");
-        let kind = entry.file_type().map_err(failed)?;
-        if kind.is_dir() {
-            walk(work, &name, found)?;
-        } else if kind.is_symlink() {
-            let target = std::fs::read_link(entry.path()).map_err(failed)?;
-            if let Some(target) = target.to_str() {
-                found.links.push(KeptLink { name, target: target.to_owned() });
+    let mut links = Vec::new();
+    let walked = tree.walk(place, CHECKPOINT_ENTRIES_MAX.saturating_sub(there), |entry| {
+        match entry {
+            Entry::File { path, stat } => {
+                found.files.extend(utf8(path).map(|name| (name, Mark::read(stat))));
             }
-        } else if kind.is_file() {
-            found.files.insert(name, Mark::of(&entry.path()).map_err(failed)?);
+            Entry::Link { path } => links.extend(utf8(path)),
+            Entry::Folder { path, empty } if empty && path.components().count() > 1 => {
+                found.folders.extend(utf8(path));
+            }
+            Entry::Folder { .. } | Entry::Other { .. } => {}
         }
-        if found.files.len() + found.folders.len() + found.links.len() > ENTRIES_MAX {
-            return Err(Trouble::Failed(format!("there are more than {ENTRIES_MAX} entries")));
+        Ok(())
+    });
+    let failed = |e: io::Error| {
+        if has_gone(&e) { Trouble::Busy } else { Trouble::Failed(format!("reading {place}: {e}")) }
+    };
+    walked.map_err(failed)?;
+    for name in links {
+        let target = tree.read_link(name.as_ref()).map_err(failed)?;
+        if let Ok(target) = String::from_utf8(target) {
+            found.links.push(KeptLink { name, target });
         }
     }
-    if is_empty && place.contains('/') {
-        found.folders.push(place.to_owned());
-    }
+    // Always in the same order, so that a look can be compared with the one before.
+    found.folders.sort();
+    found.links.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(())
 }
 
@@ -525,6 +505,10 @@ mod tests {
         (found.files.keys().map(String::as_str).collect(), folders, links)
     }
 
+    fn open(path: &std::path::Path) -> Tree {
+        Tree::open(path, None).unwrap()
+    }
+
     #[test]
     fn a_walk_finds_files_links_and_empty_folders_and_follows_nothing() {
         let dir = tempfile::tempdir().unwrap();
@@ -535,10 +519,10 @@ mod tests {
         for file in ["checkpoint/a/x", "checkpoint/b/y", "elsewhere/z"] {
             std::fs::write(work.join(file), file).unwrap();
         }
-        symlink("a/x", work.join("checkpoint/latest")).unwrap();
-        symlink("../elsewhere", work.join("checkpoint/out")).unwrap();
+        std::os::unix::fs::symlink("a/x", work.join("checkpoint/latest")).unwrap();
+        std::os::unix::fs::symlink("../elsewhere", work.join("checkpoint/out")).unwrap();
         let mut found = Found::default();
-        walk(&work, FOLDER, &mut found).unwrap();
+        walk(&open(&work), FOLDER, &mut found).unwrap();
         let expected = (
             vec!["checkpoint/a/x", "checkpoint/b/y"],
             vec!["checkpoint/a/empty"],
@@ -546,7 +530,7 @@ mod tests {
         );
         assert_eq!(names(&found), expected);
         let mut nothing = Found::default();
-        walk(&work, "checkpoint/out", &mut nothing).unwrap();
+        walk(&open(&work), "checkpoint/out", &mut nothing).unwrap();
         assert_eq!(nothing, Found::default());
     }
 
@@ -558,21 +542,22 @@ mod tests {
         let (content, bytes) = content_of(&File::open(&path).unwrap()).unwrap();
         let wanted =
             KeptFile { name: "f".into(), content, bytes, mode: 0o640, modified_unix_ms: 1_700_000_000_123 };
-        finish(&path, &wanted, None).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        finish(&file, &wanted).unwrap();
         let metadata = path.metadata().unwrap();
         assert_eq!(metadata.mode() & 0o777, 0o640);
         let modified = metadata.modified().unwrap().duration_since(UNIX_EPOCH).unwrap();
         assert_eq!(modified.as_millis(), 1_700_000_000_123);
         std::fs::write(&path, "weighty").unwrap();
-        assert!(finish(&path, &wanted, None).unwrap_err().to_string().contains("SHA-256"));
+        assert!(finish(&file, &wanted).unwrap_err().to_string().contains("SHA-256"));
     }
 
     #[test]
     fn a_file_that_changed_since_it_was_seen_is_not_opened() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("f"), "1").unwrap();
-        let root = rustix::fs::open(dir.path(), OFlags::DIRECTORY, Mode::empty()).unwrap();
-        let mark = Mark::of(&dir.path().join("f")).unwrap();
+        let root = open(dir.path());
+        let mark = Mark::read(&root.stat("f").unwrap());
         assert!(open_as(&root, "f", mark).is_ok());
         std::fs::write(dir.path().join("f"), "22").unwrap();
         assert!(matches!(open_as(&root, "f", mark), Err(Trouble::Busy)));

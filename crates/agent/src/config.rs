@@ -29,6 +29,9 @@ pub struct NodeConfig {
     /// The GPUs that are this node's and no other's; no more than `gpus`.
     #[serde(default)]
     pub gpu_devices: Vec<neap_sandbox::Gpu>,
+    /// Folders of the machine that isolated attempts see, read-only, beside the system's own.
+    #[serde(default)]
+    pub visible_paths: Vec<PathBuf>,
     /// Folders that attempts must not see.
     #[serde(default)]
     pub hide_paths: Vec<PathBuf>,

@@ -87,7 +87,7 @@ pub(crate) fn order(
         cwd: launch.cwd.clone(),
         mounts: vec![
             (layout.work.clone(), Path::new(JOBS_PLACE).join(&spec.job_name), false),
-            (layout.dir.join("tmp"), "/tmp".into(), false),
+            (layout.tmp.clone(), "/tmp".into(), false),
         ],
         user: Some(user),
         labels: labels(node, Some(attempt)),

@@ -5,26 +5,26 @@
 //! the job's user cannot change it; where both are the same user it can, and only its copy changes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::Permissions;
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::{Path, PathBuf};
 
 use futures_util::{StreamExt, TryStreamExt};
 use neap_protocol::{AttemptSpec, BlobFolder, Exit, FailureClass, How, Input, Keep, Output};
+use rustix::fs::Stat;
 
-use crate::blobs::{Blobs, place_below};
+use crate::blobs::Blobs;
 use crate::command::Places;
 use crate::environment::cache::Cache;
-use crate::folder::make_owned;
+use crate::limits::TABLE_BYTES_MAX;
 use crate::mltable;
 use crate::node::Node;
 use crate::prepare::Layout;
 use crate::session::prepare_failed;
+use crate::tree::{Tree, relative};
 
 const FETCHES_AT_ONCE: usize = 8;
 /// Where all data lies, below `work`.
-const ROOM: &str = "cap/data-capability/wd";
+pub(crate) const ROOM: &str = "cap/data-capability/wd";
+pub(crate) const ROOM_TOP: &str = "cap/";
 
 /// Per folder below `work`: the files that were fetched into it, by their names below it.
 pub(crate) type Brought = BTreeMap<String, BTreeMap<String, Mark>>;
@@ -38,17 +38,16 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    pub(crate) fn of(path: &Path) -> io::Result<Self> {
-        let found = path.symlink_metadata()?;
-        Ok(Self::read(&found))
-    }
-
     pub(crate) fn of_file(file: &std::fs::File) -> io::Result<Self> {
-        Ok(Self::read(&file.metadata()?))
+        Ok(Self::read(&rustix::fs::fstat(file)?))
     }
 
-    fn read(found: &std::fs::Metadata) -> Self {
-        Self { bytes: found.len(), inode: found.ino(), modified: (found.mtime(), found.mtime_nsec()) }
+    pub(crate) fn read(found: &Stat) -> Self {
+        Self {
+            bytes: u64::try_from(found.st_size).unwrap_or(0),
+            inode: found.st_ino,
+            modified: (found.st_mtime, i64::try_from(found.st_mtime_nsec).unwrap_or(0)),
+        }
     }
 }
 
@@ -124,19 +123,16 @@ async fn bring_file(
     how: How,
 ) -> Result<String, Exit> {
     let below = input_place(name);
-    layout.make(ROOM).map_err(system)?;
+    layout.make_room().map_err(system)?;
     let keeper = Keeper::new(layout, how);
-    let folder = layout.work.join(&below);
-    keeper.make_folder(&folder).map_err(system)?;
+    keeper.make_folder(&below).map_err(system)?;
     let file = file_name(at, name);
-    let into = place_below(&folder, file).map_err(|e| unreadable(name, &e))?;
-    let seal = node.blobs()?.fetch(at, "", &into).await.map_err(|e| unreadable(name, &e))?;
-    keeper.keep(&into).map_err(system)?;
     let mut content = Content::default();
-    content.add(file, &seal, Mark::of(&into).map_err(system)?.bytes);
+    let (seal, mark) =
+        keeper.fetch(&node.blobs()?, at, "", &format!("{below}/{file}")).await.map_err(|e| unreadable(name, &e))?;
+    content.add(file, &seal, mark.bytes);
     layout.contents.borrow_mut().insert(format!("provenance.input.{name}"), content.told());
     if how == How::ReadWrite {
-        let mark = Mark::of(&into).map_err(system)?;
         layout.brought.borrow_mut().entry(below.clone()).or_default().insert(file.to_owned(), mark);
     }
     Ok(layout.seen.join(below).join(file).display().to_string())
@@ -151,25 +147,24 @@ async fn bring_folder(
     how: How,
 ) -> Result<String, Exit> {
     let mut below = input_place(name);
-    layout.make(ROOM).map_err(system)?;
+    layout.make_room().map_err(system)?;
     let keeper = Keeper::new(layout, how);
-    let mut folder = layout.work.join(&below);
-    keeper.make_folder(&folder).map_err(system)?;
+    keeper.make_folder(&below).map_err(system)?;
+    let failed = |e: String| unreadable(name, &e);
     if let Some(own) = own {
-        folder = place_below(&folder, own).map_err(|e| unreadable(name, &e))?;
-        keeper.make_folder(&folder).map_err(system)?;
+        let own = relative(own).map_err(|e| failed(e.to_string()))?;
         below = format!("{below}/{own}");
+        keeper.make_folder(&below).map_err(system)?;
     }
     let blobs = node.blobs()?;
-    let failed = |e: String| unreadable(name, &e);
     let mut names = blobs.list(at).await.map_err(failed)?;
     if names.is_empty() {
         return Err(failed(format!("there is nothing at {}", at.prefix)));
     }
     if how == How::Evaluated {
-        names = evaluate(&blobs, at, &folder, names).await.map_err(failed)?;
+        names = evaluate(&blobs, at, names).await.map_err(failed)?;
     }
-    let (brought, content) = fetch_all(&blobs, at, &folder, names, keeper).await.map_err(failed)?;
+    let (brought, content) = fetch_all(&blobs, at, &below, names, &keeper).await.map_err(failed)?;
     layout.contents.borrow_mut().insert(format!("provenance.input.{name}"), content.told());
     if how == How::ReadWrite {
         layout.brought.borrow_mut().insert(below.clone(), brought);
@@ -177,18 +172,10 @@ async fn bring_folder(
     Ok(layout.seen.join(below).display().to_string())
 }
 
-/// The names that the table of the folder stands for.
-async fn evaluate(
-    blobs: &Blobs,
-    at: &BlobFolder,
-    folder: &Path,
-    names: Vec<String>,
-) -> Result<Vec<String>, String> {
-    let table = folder.join(mltable::FILE);
-    blobs.fetch(at, mltable::FILE, &table).await?;
-    let text = std::fs::read_to_string(&table).map_err(|e| format!("reading its {}: {e}", mltable::FILE))?;
-    // It is not among what it names, unless it says so.
-    std::fs::remove_file(&table).map_err(|e| e.to_string())?;
+/// The names that the table of the folder stands for. It is not among them, unless it says so.
+async fn evaluate(blobs: &Blobs, at: &BlobFolder, names: Vec<String>) -> Result<Vec<String>, String> {
+    let table = blobs.fetch_bytes(at, mltable::FILE, TABLE_BYTES_MAX).await?;
+    let text = String::from_utf8(table).map_err(|e| format!("reading its {}: {e}", mltable::FILE))?;
     mltable::select(&text, names)
 }
 
@@ -206,8 +193,7 @@ async fn bring_existing_folder(
     let (blobs, below) = (node.blobs()?, output_place(name));
     let names = blobs.list(at).await.map_err(failed)?;
     let keeper = Keeper::new(layout, How::ReadWrite);
-    let (brought, _) =
-        fetch_all(&blobs, at, &layout.work.join(&below), names, keeper).await.map_err(failed)?;
+    let (brought, _) = fetch_all(&blobs, at, &below, names, &keeper).await.map_err(failed)?;
     layout.brought.borrow_mut().insert(below, brought);
     Ok(())
 }
@@ -224,10 +210,9 @@ async fn bring_existing_file(
         return Ok(());
     }
     let (below, file) = (output_place(name), file_name(at, name));
-    let into = place_below(&layout.work.join(&below), file).map_err(failed)?;
-    node.blobs()?.fetch(at, "", &into).await.map_err(failed)?;
-    Keeper::new(layout, How::ReadWrite).keep(&into).map_err(system)?;
-    let mark = Mark::of(&into).map_err(system)?;
+    let keeper = Keeper::new(layout, How::ReadWrite);
+    let (_, mark) =
+        keeper.fetch(&node.blobs()?, at, "", &format!("{below}/{file}")).await.map_err(failed)?;
     layout.brought.borrow_mut().entry(below).or_default().insert(file.to_owned(), mark);
     Ok(())
 }
@@ -236,8 +221,7 @@ async fn bring_existing_file(
 pub(crate) async fn fetch_named(
     blobs: &Blobs,
     from: &BlobFolder,
-    into: &Path,
-    owner: Option<u32>,
+    (tree, below): (&Tree, &str),
     what: &str,
 ) -> Result<Content, Exit> {
     let failed = |e: String| prepare_failed(FailureClass::InputData, format!("{what}: {e}"));
@@ -245,35 +229,40 @@ pub(crate) async fn fetch_named(
     if names.is_empty() {
         return Err(failed(format!("there is nothing at {}", from.prefix)));
     }
-    let keeper = Keeper { owner, read_only: false };
-    fetch_all(blobs, from, into, names, keeper).await.map(|(_, content)| content).map_err(failed)
+    let keeper = Keeper { tree: tree.clone(), folder_mode: 0o700 };
+    fetch_all(blobs, from, below, names, &keeper).await.map(|(_, content)| content).map_err(failed)
 }
 
-/// Whose the fetched files are.
-#[derive(Clone, Copy)]
+/// Whose the fetched files are, which says who may change them.
 struct Keeper {
-    owner: Option<u32>,
-    read_only: bool,
+    tree: Tree,
+    folder_mode: u32,
 }
 
 impl Keeper {
     fn new(layout: &Layout, how: How) -> Self {
-        Self { owner: layout.owner, read_only: how == How::ReadOnly && layout.owner.is_some() }
+        if how == How::ReadOnly && layout.keeper.user().is_some() {
+            Self { tree: layout.keeper.clone(), folder_mode: 0o755 }
+        } else {
+            Self { tree: layout.work_tree.clone(), folder_mode: 0o700 }
+        }
     }
 
-    fn make_folder(self, path: &Path) -> io::Result<()> {
-        if !self.read_only {
-            return make_owned(path, self.owner);
-        }
-        make_owned(path, None)?;
-        std::fs::set_permissions(path, Permissions::from_mode(0o755))
+    fn make_folder(&self, below: &str) -> io::Result<()> {
+        self.tree.make_folders(below, self.folder_mode)
     }
 
-    fn keep(self, file: &Path) -> io::Result<()> {
-        if self.read_only {
-            return std::fs::set_permissions(file, Permissions::from_mode(0o644));
-        }
-        self.owner.map_or(Ok(()), |owner| chown(file, Some(owner), Some(owner)))
+    /// Fetches `{prefix}{name}` into a new file. What names its content comes back, and what the file is known by.
+    async fn fetch(
+        &self,
+        blobs: &Blobs,
+        from: &BlobFolder,
+        name: &str,
+        below: &str,
+    ) -> Result<(String, Mark), String> {
+        let file = self.tree.create(below, 0o644).map_err(|e| e.to_string())?;
+        let (seal, file) = blobs.fetch(from, name, file).await?;
+        Ok((seal, Mark::of_file(&file).map_err(|e| e.to_string())?))
     }
 }
 
@@ -281,44 +270,36 @@ impl Keeper {
 async fn fetch_all(
     blobs: &Blobs,
     from: &BlobFolder,
-    into: &Path,
+    into: &str,
     names: Vec<String>,
-    keeper: Keeper,
+    keeper: &Keeper,
 ) -> Result<(BTreeMap<String, Mark>, Content), String> {
-    let mut files: Vec<(String, PathBuf)> = Vec::with_capacity(names.len());
+    let mut files: Vec<(String, String)> = Vec::with_capacity(names.len());
     let mut made = BTreeSet::new();
     for name in names {
-        let path = place_below(into, &name)?;
+        let path = relative(&format!("{into}/{name}")).map_err(|e| e.to_string())?;
         let is_folder = name.is_empty() || name.ends_with('/');
-        let folders = if is_folder { Some(path.as_path()) } else { path.parent() };
-        let mut folder = into.to_owned();
-        for part in folders.and_then(|f| f.strip_prefix(into).ok()).into_iter().flat_map(Path::components) {
-            folder.push(part);
-            if made.insert(folder.clone()) {
-                keeper.make_folder(&folder).map_err(|e| e.to_string())?;
-            }
+        let folder =
+            if is_folder { path.as_str() } else { path.rsplit_once('/').map_or("", |(folder, _)| folder) };
+        if made.insert(folder.to_owned()) {
+            keeper.make_folder(folder).map_err(|e| e.to_string())?;
         }
         if !is_folder {
             files.push((name, path));
         }
     }
-    let fetched: BTreeMap<String, (Mark, String)> = futures_util::stream::iter(files)
+    let fetched: BTreeMap<String, (String, Mark)> = futures_util::stream::iter(files)
         .map(|(name, path)| async move {
-            let seal = blobs.fetch(from, &name, &path).await?;
-            keeper
-                .keep(&path)
-                .and_then(|()| Mark::of(&path))
-                .map(|mark| (name, (mark, seal)))
-                .map_err(|e| e.to_string())
+            keeper.fetch(blobs, from, &name, &path).await.map(|fetched| (name, fetched))
         })
         .buffer_unordered(FETCHES_AT_ONCE)
         .try_collect::<BTreeMap<_, _>>()
         .await?;
     let mut content = Content::default();
-    for (name, (mark, seal)) in &fetched {
+    for (name, (seal, mark)) in &fetched {
         content.add(name, seal, mark.bytes);
     }
-    Ok((fetched.into_iter().map(|(name, (mark, _))| (name, mark)).collect(), content))
+    Ok((fetched.into_iter().map(|(name, (_, mark))| (name, mark)).collect(), content))
 }
 
 /// What was fetched, by the names of its files and what the store says their content is.

@@ -4,18 +4,18 @@
 use std::fmt::Write;
 use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use neap_protocol::{AttemptSpec, Exit, LogSource};
 use neap_sandbox::Launch;
-use rustix::fs::{Mode, OFlags};
 
-use crate::folder::make_owned;
 use crate::launcher::note::{Note, RUN_DIR};
 use crate::launcher::plan::Plan;
 use crate::launcher::{COMMAND, PLAN, WORD};
 use crate::prepare::Layout;
+
+/// In an attempt's folder, where the job does not see it.
+const USERS_FILE: &str = "passwd";
 
 fn plan_of(spec: &AttemptSpec) -> Option<Plan> {
     let ranks = spec.ranks.clone()?;
@@ -49,24 +49,14 @@ pub(crate) fn arrange(spec: &AttemptSpec, layout: &Layout, launch: &mut Launch) 
         set(launch, first.map(|process| plan.process_variables(process)).unwrap_or_default());
         return Ok(());
     }
-    make_owned(&layout.dir.join("tmp").join(RUN_DIR), layout.owner())?;
+    layout.tmp_tree.make_folders(RUN_DIR, 0o700)?;
     plan.apart = launch.view.is_some() && layout.is_apart();
-    let tmp = if plan.apart { "/tmp".into() } else { layout.dir.join("tmp") };
+    let tmp = if plan.apart { "/tmp".into() } else { layout.tmp.clone() };
     plan.run_dir = tmp.join(RUN_DIR);
     plan.cwd.clone_from(&launch.cwd);
     let command = std::mem::take(&mut launch.command);
     set(launch, vec![(PLAN.to_owned(), serde_json::to_string(&plan)?), (COMMAND.to_owned(), command)]);
     launch.own_program = Some(vec![WORD.to_owned()]);
-    know_user(layout, launch)
-}
-
-/// Gives the attempt's user a name inside its view.
-pub(crate) fn know_user(layout: &Layout, launch: &mut Launch) -> io::Result<()> {
-    if let Some(view) = &mut launch.view
-        && let Some(user) = view.user
-    {
-        view.users = Some(write_users(layout, user)?);
-    }
     Ok(())
 }
 
@@ -82,16 +72,6 @@ fn set(launch: &mut Launch, variables: Vec<(String, String)>) {
     launch.env.extend(variables);
 }
 
-/// The machine's users and the attempt's own, which the machine does not know. Open MPI runs for nobody unknown.
-fn write_users(layout: &Layout, user: u32) -> io::Result<PathBuf> {
-    let path = layout.dir.join("passwd");
-    let mut users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let _ = writeln!(users, "neap:x:{user}:{user}::/tmp:/bin/bash");
-    std::fs::write(&path, users)?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644))?;
-    Ok(path)
-}
-
 /// How it ended, more closely where the launcher has left a note.
 pub(crate) fn closer(spec: &AttemptSpec, layout: &Layout, exit: Exit) -> Exit {
     if !matches!(exit, Exit::Code { .. } | Exit::Signal { .. }) {
@@ -100,9 +80,5 @@ pub(crate) fn closer(spec: &AttemptSpec, layout: &Layout, exit: Exit) -> Exit {
     if !needs_launcher(spec) {
         return exit;
     }
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let note = rustix::fs::open(layout.dir.join("tmp"), flags, Mode::empty())
-        .ok()
-        .and_then(|tmp| Note::read_untrusted(&tmp));
-    note.map_or(exit, Note::exit)
+    Note::read_untrusted(&layout.tmp_tree).map_or(exit, Note::exit)
 }

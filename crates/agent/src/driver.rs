@@ -121,6 +121,7 @@ pub(crate) async fn run(dir: &Path, config: NodeConfig, spawner: Spawner) -> Res
         path: std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned()),
         facts: facts.clone(),
         spawner,
+        users: neap_sandbox::Users::default(),
         ca_pem: ca_pem.clone(),
         blobs: OnceCell::new(),
         folders: Rc::new(Folders::new(attempts).with_bundle(bundle)),
@@ -146,7 +147,7 @@ pub(crate) async fn run(dir: &Path, config: NodeConfig, spawner: Spawner) -> Res
     tokio::task::spawn_local(async move {
         for isolation in [Isolation::Full, Isolation::Off] {
             let python = looking.python(isolation).await;
-            looking.folders.prepare(looking.user(isolation, 0), python);
+            looking.folders.prepare(python);
         }
     });
     let mut driver = Driver {

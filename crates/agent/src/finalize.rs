@@ -8,23 +8,24 @@
 //! `Completed`, register what is to be registered, and let others read it.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use futures_util::{StreamExt, TryStreamExt};
 use neap_protocol::{AttemptSpec, BlobFolder, How, Input, Output};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use crate::data::{self, Mark, file_name};
+use crate::limits::OUTPUT_ENTRIES_MAX;
 use crate::node::Node;
-use crate::prepare::Layout;
+use crate::prepare::{Layout, WORKING};
+use crate::tree::Entry;
 
 const STORES_AT_ONCE: usize = 8;
 
 /// One thing that is to be done at the stores.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Store {
-    to: BlobFolder,
+    to: Rc<BlobFolder>,
     name: String,
     what: What,
 }
@@ -44,18 +45,16 @@ pub(crate) fn find(spec: &AttemptSpec, layout: &Layout, succeeded: bool) -> Resu
     let mut found = Vec::new();
     let brought = layout.brought.borrow();
     let none = BTreeMap::new();
-    let failed = |e: std::io::Error| e.to_string();
     for name in ["outputs", "logs"] {
-        let mut walk = Walk { layout, to: &spec.artifacts, before: &none, found: &mut found };
-        walk.folder(&layout.working().join(name), &format!("{name}/"), false).map_err(failed)?;
+        let to = Rc::new(spec.artifacts.clone());
+        let mut walk = Walk { layout, to, before: &none, found: &mut found };
+        walk.folder(&format!("{WORKING}/{name}"), &format!("{name}/"), false)?;
     }
     let data = |place: &str, to: &BlobFolder, found: &mut Vec<Store>| {
         let before = brought.get(place).unwrap_or(&none);
-        let folder = layout.work.join(place);
-        Walk { layout, to, before, found }
-            .folder(&folder, "", brought.get(place).is_none())
-            .map_err(failed)?;
-        let gone = before.keys().filter(|name| folder.join(name).symlink_metadata().is_err());
+        let to = Rc::new(to.clone());
+        Walk { layout, to: to.clone(), before, found }.folder(place, "", brought.get(place).is_none())?;
+        let gone = before.keys().filter(|name| layout.work_tree.stat(&format!("{place}/{name}")).is_none());
         found.extend(gone.map(|name| Store { to: to.clone(), name: name.clone(), what: What::Delete }));
         Ok::<_, String>(())
     };
@@ -105,11 +104,11 @@ fn file(
     before: Option<&BTreeMap<String, Mark>>,
     found: &mut Vec<Store>,
 ) -> bool {
-    let path = layout.work.join(place).join(name);
-    let Ok(mark) = Mark::of(&path) else { return false };
+    let path = format!("{place}/{name}");
+    let Some(mark) = layout.work_tree.stat(&path).map(|stat| Mark::read(&stat)) else { return false };
     if before.and_then(|before| before.get(name)) != Some(&mark) {
-        let path = PathBuf::from(place).join(name);
-        found.push(Store { to: to.clone(), name: String::new(), what: What::File(path) });
+        let what = What::File(PathBuf::from(path));
+        found.push(Store { to: Rc::new(to.clone()), name: String::new(), what });
     }
     true
 }
@@ -117,50 +116,51 @@ fn file(
 /// A walk through a folder that is stored below `to`.
 struct Walk<'a> {
     layout: &'a Layout,
-    to: &'a BlobFolder,
+    to: Rc<BlobFolder>,
     /// What was there before the job, by name: unchanged, it is not stored again.
     before: &'a BTreeMap<String, Mark>,
     found: &'a mut Vec<Store>,
 }
 
 impl Walk<'_> {
-    fn folder(&mut self, folder: &Path, prefix: &str, mark_empty: bool) -> std::io::Result<()> {
-        // The job may have removed it, or put a link in its place, which is not followed.
-        if !folder.symlink_metadata().is_ok_and(|kind| kind.is_dir()) {
-            return Ok(());
-        }
-        let mut is_empty = true;
-        for entry in std::fs::read_dir(folder)? {
-            let entry = entry?;
-            is_empty = false;
-            let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
-            let path = entry.path();
-            if entry.file_type()?.is_dir() {
-                self.folder(&path, &format!("{name}/"), true)?;
-            } else if self
-                .before
-                .get(&name)
-                .is_none_or(|before| Mark::of(&path).ok().as_ref() != Some(before))
-            {
-                let path = path.strip_prefix(&self.layout.work).unwrap_or(&path).to_owned();
-                self.found.push(Store { to: self.to.clone(), name, what: What::File(path) });
+    /// Everything in a folder below `work`; nothing, where the job has removed it or put a link in its place.
+    fn folder(&mut self, place: &str, prefix: &str, mark_empty: bool) -> Result<(), String> {
+        let left = OUTPUT_ENTRIES_MAX.saturating_sub(self.found.len());
+        let named = |path: &Path| {
+            let below = path.strip_prefix(place).unwrap_or(path);
+            format!("{prefix}{}", below.to_string_lossy())
+        };
+        let walked = self.layout.work_tree.walk(place, left, |entry| {
+            let (path, mark) = match entry {
+                Entry::Folder { path, empty } => {
+                    let is_top = path == Path::new(place);
+                    if empty && (!is_top || mark_empty) {
+                        let mut name = named(path);
+                        if !is_top {
+                            name.push('/');
+                        }
+                        self.found.push(Store { to: self.to.clone(), name, what: What::EmptyFolder });
+                    }
+                    return Ok(());
+                }
+                Entry::File { path, stat } => (path, Some(Mark::read(stat))),
+                Entry::Link { path } | Entry::Other { path } => (path, None),
+            };
+            let name = named(path);
+            if mark.is_none() || self.before.get(&name) != mark.as_ref() {
+                let what = What::File(path.to_owned());
+                self.found.push(Store { to: self.to.clone(), name, what });
             }
-        }
-        if is_empty && mark_empty {
-            let what = What::EmptyFolder;
-            self.found.push(Store { to: self.to.clone(), name: prefix.to_owned(), what });
-        }
-        Ok(())
+            Ok(())
+        });
+        walked.map_err(|e| format!("reading what the job has left in {place}: {e}"))
     }
 }
 
 /// Stores them. Links that lead out of the job's folder, sockets and the like are named and left out.
 pub(crate) async fn store(node: &Node, layout: &Layout, stores: Vec<Store>) -> Result<(), String> {
     let blobs = node.blobs_or_error()?;
-    let root =
-        rustix::fs::open(&layout.work, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|e| format!("opening {}: {e}", layout.work.display()))?;
-    let (blobs, root) = (&blobs, &root);
+    let (blobs, work) = (&blobs, &layout.work_tree);
     futures_util::stream::iter(stores)
         .map(|store| async move {
             let path = match &store.what {
@@ -168,7 +168,7 @@ pub(crate) async fn store(node: &Node, layout: &Layout, stores: Vec<Store>) -> R
                 What::Delete => return blobs.delete(&store.to, &store.name).await,
                 What::File(path) => path,
             };
-            match open_below(root, path) {
+            match work.read_through_links(path) {
                 Ok(Some(file)) => blobs.store(&store.to, &store.name, file).await,
                 Ok(None) => {
                     crate::boot_log::line(&format!("not stored, not a plain file: {}", path.display()));
@@ -183,33 +183,4 @@ pub(crate) async fn store(node: &Node, layout: &Layout, stores: Vec<Store>) -> R
         .buffer_unordered(STORES_AT_ONCE)
         .try_collect::<()>()
         .await
-}
-
-pub(crate) fn open_below(root: &std::os::fd::OwnedFd, path: &Path) -> std::io::Result<Option<File>> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    let file = File::from(rustix::fs::openat2(root, path, flags, Mode::empty(), resolve)?);
-    Ok(file.metadata()?.is_file().then_some(file))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn links_that_lead_out_are_not_followed() {
-        let dir = tempfile::tempdir().unwrap();
-        let inside = dir.path().join("work");
-        std::fs::create_dir_all(inside.join("a")).unwrap();
-        std::fs::write(inside.join("a/real"), "r").unwrap();
-        std::fs::write(dir.path().join("secret"), "s").unwrap();
-        for (link, to) in [("a/good", "real"), ("a/up", "../../secret"), ("a/absolute", "/etc/passwd")] {
-            std::os::unix::fs::symlink(to, inside.join(link)).unwrap();
-        }
-        let root = rustix::fs::open(&inside, OFlags::DIRECTORY, Mode::empty()).unwrap();
-        let opens = |path: &str| open_below(&root, Path::new(path)).is_ok_and(|file| file.is_some());
-        let expect =
-            [("a/real", true), ("a/good", true), ("a/up", false), ("a/absolute", false), ("a", false)];
-        assert_eq!(expect.map(|(path, _)| (path, opens(path))), expect);
-    }
 }

@@ -1,117 +1,93 @@
-//! Attempts' folders, and the spare ones that wait for the next attempt.
+//! Attempts' folders, each used once, and the spare ones that were made ahead.
 //!
-//! Making and deleting a dozen files and folders costs a file system more than a short job costs the machine, so an
-//! attempt that left its folder as it found it leaves it to another. "As it found it" is proven, not cleaned up: every
-//! change of a file or folder (contents, owner, mode, attributes, links, entries) sets its change time, which no
-//! program can choose. If all are what they were when the folder was made, and none is another file or covered by a
-//! mount, then nothing of the attempt is in it. Otherwise the whole folder goes, and a new one is made.
-//!
-//! What a job may open for writing is only what it made itself; so a descriptor that it has handed to a process
-//! outside can at most list the names in a folder of the next, which is of the same workspace.
+//! A job can hand a descriptor of its folder to a process outside, which then sees and changes the folder after the job
+//! has ended. So nothing of a folder is used again: it goes with its attempt, and the next attempt gets one that no job
+//! has seen. A spare costs its attempt only the change of owner.
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, chown};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use neap_sandbox::{SpoolEnd, boot_ms};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use neap_sandbox::remove_path;
 
 use crate::python::Interpreter;
-use crate::{boot_log, trust};
+use crate::tree::Tree;
+use crate::{boot_log, light_environment, trust};
 
-/// Spare folders of a node, all users together.
+/// Spare folders of a node.
 const SPARES_MAX: usize = 64;
-/// Change times are only as fine as the kernel's tick. A folder that is used sooner than this after it was made could
-/// be changed without a trace: spare ones wait this long, and one that could not is not used again.
-const AGE_MS_MIN: u64 = 50;
-/// A spool larger than this is not kept for the next attempt to write over.
-const SPOOL_BYTES_KEPT: u64 = 256 * 1024;
-/// Everything below an attempt's folder, the environment for Python aside.
-const SKELETON: [&str; 7] =
-    ["tmp", "work", "work/checkpoint", "work/exe", "work/exe/wd", "work/exe/wd/outputs", "work/exe/wd/logs"];
-const ENVIRONMENT: &str = "work/venv";
+/// Folders of the job's own in every attempt's folder, below `work`.
+const SKELETON: [&str; 5] = ["checkpoint", "exe", "exe/wd", "exe/wd/outputs", "exe/wd/logs"];
+const WORK: &str = "work";
+const TMP: &str = "tmp";
+/// With a user of its own the job may add to its folder, but neither remove nor rename what others have put there: its
+/// read-only inputs.
+const WORK_MODE: u32 = 0o1777;
 
-/// The folder of one attempt at a time.
+/// The folder of one attempt, or of one build.
 #[derive(Debug)]
 pub(crate) struct Folder {
     pub dir: PathBuf,
-    root: OwnedFd,
+    /// All of it. Only `work` and `tmp` are seen by the job.
+    pub own: Tree,
+    pub work: Tree,
+    pub tmp: Tree,
     owner: Option<u32>,
     python: Option<Interpreter>,
     has_bundle: bool,
-    stamps: Vec<(String, Stamp)>,
-    made_ms: u64,
-    taken_ms: u64,
-}
-
-/// What tells a file that was changed or replaced from one that was not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    changed: (i64, u64),
+    /// Below `work`: what is to be the job's.
+    given: Vec<String>,
 }
 
 impl Folder {
-    /// Makes a folder, whose contents belong to `owner`.
-    fn make(
-        dir: PathBuf,
-        owner: Option<u32>,
-        python: Option<Interpreter>,
-        bundle: Option<&Path>,
-    ) -> io::Result<Self> {
-        let making = |e: io::Error| io::Error::new(e.kind(), format!("making {}: {e}", dir.display()));
-        std::fs::DirBuilder::new().mode(0o700).create(&dir).map_err(making)?;
-        let mut names: Vec<String> = SKELETON.map(str::to_owned).into();
-        for name in &names {
-            make_owned(&dir.join(name), owner)?;
-        }
-        if let Some(python) = &python {
-            let made = python.write_environment(&dir.join(ENVIRONMENT), owner).map_err(making)?;
-            names.extend(
-                made.into_iter().map(|name| format!("{ENVIRONMENT}/{name}").trim_end_matches('/').to_owned()),
-            );
-        }
-        if let Some(bundle) = bundle {
-            // One file under many names is not among the stamps: each new name changes it. It cannot be written to,
-            // and who replaces it changes the folder above.
-            if trust::give_bundle(bundle, &dir.join("work"), owner).map_err(making)? {
-                names.push(format!("work/{}", trust::BUNDLE));
-            }
-        }
-        let root = rustix::fs::open(&dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|e| making(e.into()))?;
-        let stamps = names
-            .into_iter()
-            .map(|name| stamp(&root, &name).map(|stamp| (name, stamp)))
-            .collect::<io::Result<_>>()
-            .map_err(making)?;
-        Ok(Self {
-            dir,
-            root,
-            owner,
-            python,
-            has_bundle: bundle.is_some(),
-            stamps,
-            made_ms: boot_ms(),
-            taken_ms: 0,
+    /// Makes a folder that is nobody's yet.
+    fn make(dir: PathBuf, python: Option<Interpreter>, bundle: Option<&Path>) -> io::Result<Self> {
+        let made = Self::make_in(&dir, python, bundle);
+        made.map_err(|e| {
+            let _ = remove_path(&dir);
+            io::Error::new(e.kind(), format!("making {}: {e}", dir.display()))
         })
     }
 
-    /// Whether this attempt has left it as it was. Ask when all its processes have ended.
-    pub(crate) fn is_untouched(&self) -> bool {
-        self.is_aged(self.taken_ms)
-            && self
-                .stamps
-                .iter()
-                .all(|(name, before)| stamp(&self.root, name).is_ok_and(|now| now == *before))
+    fn make_in(dir: &Path, python: Option<Interpreter>, bundle: Option<&Path>) -> io::Result<Self> {
+        // Above it there is nothing that a job could change.
+        rustix::fs::mkdir(dir, rustix::fs::Mode::RWXU)?;
+        let own = Tree::open(dir, None)?;
+        for name in [WORK, TMP] {
+            own.make_folders(name, 0o700)?;
+        }
+        let (work, tmp) = (own.enter(WORK)?, own.enter(TMP)?);
+        let mut given: Vec<String> = SKELETON.map(str::to_owned).into();
+        for name in &given {
+            work.make_folders(name, 0o700)?;
+        }
+        if let Some(python) = &python {
+            given.extend(light_environment::write(python, &work)?);
+        }
+        if let Some(bundle) = bundle {
+            trust::give_bundle(bundle, &work)?;
+        }
+        let has_bundle = bundle.is_some();
+        Ok(Self { dir: dir.to_owned(), own, work, tmp, owner: None, python, has_bundle, given })
     }
 
-    fn is_aged(&self, now_ms: u64) -> bool {
-        now_ms >= self.made_ms + AGE_MS_MIN
+    /// Makes it the folder of this user, who has not run anything yet.
+    fn give(mut self, owner: Option<u32>) -> io::Result<Self> {
+        if let Some(user) = owner {
+            self.tmp.give("", user)?;
+            for name in &self.given {
+                self.work.give(name, user)?;
+            }
+            self.work.set_mode(WORK_MODE)?;
+        }
+        self.owner = owner;
+        (self.work, self.tmp) = (self.work.with_user(owner), self.tmp.with_user(owner));
+        Ok(self)
+    }
+
+    pub(crate) fn owner(&self) -> Option<u32> {
+        self.owner
     }
 
     /// Whether the trusted roots are in it, and where below `work`.
@@ -119,35 +95,24 @@ impl Folder {
         self.has_bundle.then_some(trust::BUNDLE)
     }
 
+    pub(crate) fn interpreter(&self) -> Option<PathBuf> {
+        self.python.as_ref().map(|python| python.program.clone())
+    }
+
     /// Whether there is an environment for Python in it, and where below `work`.
     pub(crate) fn environment(&self) -> Option<&'static str> {
-        self.python.as_ref().and_then(|_| ENVIRONMENT.strip_prefix("work/"))
-    }
-}
-
-fn stamp(root: &OwnedFd, name: &str) -> io::Result<Stamp> {
-    let found = rustix::fs::statat(root, name, AtFlags::SYMLINK_NOFOLLOW)?;
-    Ok(Stamp { device: found.st_dev, inode: found.st_ino, changed: (found.st_ctime, found.st_ctime_nsec) })
-}
-
-/// Makes a folder that is the job's own; one that is there stays as it is.
-pub(crate) fn make_owned(path: &Path, owner: Option<u32>) -> io::Result<()> {
-    match std::fs::DirBuilder::new().mode(0o700).create(path) {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(e) => Err(io::Error::new(e.kind(), format!("making {}: {e}", path.display()))),
-        Ok(()) => owner.map_or(Ok(()), |owner| chown(path, Some(owner), Some(owner))),
+        self.python.as_ref().map(|_| light_environment::FOLDER)
     }
 }
 
 /// The folders of a node.
 #[derive(Debug)]
 pub(crate) struct Folders {
-    /// Below it each folder has a number.
+    /// Below it each folder has a number, which is used once.
     dir: PathBuf,
     /// The trusted roots that each is given.
     bundle: Option<PathBuf>,
     next: Cell<u64>,
-    /// The one that was used last is at the end, and is used next.
     spares: RefCell<Vec<Folder>>,
 }
 
@@ -161,69 +126,56 @@ impl Folders {
         Self { bundle: Some(bundle), ..self }
     }
 
-    /// A folder that nobody has left anything in.
+    /// A folder that no job has seen, for this user.
     pub(crate) fn take(&self, owner: Option<u32>, python: Option<Interpreter>) -> io::Result<Folder> {
         let mut spares = self.spares.borrow_mut();
-        let taken_ms = boot_ms();
-        let fits = |spare: &Folder| spare.owner == owner && spare.is_aged(taken_ms) && spare.python == python;
-        let folder = match spares.iter().rposition(fits) {
+        let folder = match spares.iter().position(|spare| spare.python == python) {
             Some(at) => spares.remove(at),
-            None => Folder::make(self.fresh(), owner, python, self.bundle.as_deref())?,
+            None => Folder::make(self.fresh(), python, self.bundle.as_deref())?,
         };
-        Ok(Folder { taken_ms, ..folder })
+        folder.give(owner)
     }
 
-    /// Takes a folder back when nobody needs anything in it any more. `untouched` is what [`Folder::is_untouched`]
-    /// said; `spool` is what lies beside.
-    pub(crate) fn give_back(self: &Rc<Self>, folder: Folder, untouched: bool, spool: SpoolEnd) {
-        if untouched && spool.head_bytes + spool.after_head_bytes <= SPOOL_BYTES_KEPT {
-            self.keep(folder);
-        } else {
-            // As many as were needed at once will be needed again.
-            let Folder { dir, owner, python, .. } = folder;
-            self.prepare(owner, python);
-            // What the job left there may be large: not on the driver's thread.
-            tokio::task::spawn_blocking(move || delete(&dir));
-        }
+    /// Takes a folder back when nobody needs anything in it any more. It is deleted, and a new one made.
+    pub(crate) fn give_back(self: &Rc<Self>, folder: Folder) {
+        // As many as were needed at once will be needed again.
+        self.prepare(folder.python.clone());
+        self.delete(folder);
+    }
+
+    /// Takes back the folder of a build, of which no spares are kept.
+    pub(crate) fn delete(&self, folder: Folder) {
+        let dir = folder.dir.clone();
+        drop(folder);
+        // What the job left there may be large, and deep: not on the driver's thread.
+        tokio::task::spawn_blocking(move || {
+            if let Err(e) = remove_path(&dir) {
+                boot_log::line(&format!("deleting {}: {e}; it goes with the node", dir.display()));
+            }
+        });
     }
 
     /// Makes a spare one ahead of need.
-    pub(crate) fn prepare(self: &Rc<Self>, owner: Option<u32>, python: Option<Interpreter>) {
+    pub(crate) fn prepare(self: &Rc<Self>, python: Option<Interpreter>) {
+        if self.spares.borrow().len() >= SPARES_MAX {
+            return;
+        }
         let (folders, at) = (self.clone(), self.fresh());
         tokio::task::spawn_local(async move {
             let bundle = folders.bundle.clone();
-            let made =
-                tokio::task::spawn_blocking(move || Folder::make(at, owner, python, bundle.as_deref())).await;
+            let made = tokio::task::spawn_blocking(move || Folder::make(at, python, bundle.as_deref())).await;
             match made {
-                Ok(Ok(folder)) => folders.keep(folder),
+                Ok(Ok(folder)) => folders.spares.borrow_mut().push(folder),
                 Ok(Err(e)) => boot_log::line(&e.to_string()),
                 Err(_) => {}
             }
         });
     }
 
-    fn keep(&self, folder: Folder) {
-        let mut spares = self.spares.borrow_mut();
-        spares.push(folder);
-        if spares.len() > SPARES_MAX {
-            let oldest = spares.remove(0);
-            tokio::task::spawn_blocking(move || delete(&oldest.dir));
-        }
-    }
-
     fn fresh(&self) -> PathBuf {
         let number = self.next.get();
         self.next.set(number + 1);
         self.dir.join(number.to_string())
-    }
-}
-
-fn delete(dir: &Path) {
-    match std::fs::remove_dir_all(dir) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => {
-            boot_log::line(&format!("deleting {}: {e}", dir.display()));
-        }
-        Ok(()) | Err(_) => {}
     }
 }
 

@@ -8,6 +8,7 @@ mod attempt;
 mod blobs;
 mod boot_log;
 mod checkpoint;
+mod checkpoint_record;
 mod command;
 mod config;
 mod connection;
@@ -20,6 +21,8 @@ mod finalize;
 mod folder;
 mod gpus;
 pub mod launcher;
+mod light_environment;
+mod limits;
 mod mltable;
 mod node;
 mod prepare;
@@ -28,6 +31,7 @@ mod run_variables;
 pub mod services;
 pub mod session;
 pub mod simulated;
+mod tree;
 mod trust;
 mod warning;
 
@@ -68,7 +72,10 @@ pub fn main(dir: &Path) -> Result<(), Error> {
         node_dir: dir.to_owned(),
         installation: config.installation.clone(),
         node: config.node,
+        visible: config.visible_paths.clone(),
+        hide: config.hide_paths.clone(),
     })?;
+    spawner.prepare()?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Runtime)?;
     let tasks = tokio::task::LocalSet::new();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use neap_protocol::{Exit, FailureClass, Isolation, NodeFacts};
-use neap_sandbox::{SLOTS_MAX, Spawner, boot_ms};
+use neap_sandbox::{SLOTS_MAX, Spawner, USERS_FROM, Users, boot_ms};
 
 use crate::blobs::Blobs;
 use crate::config::NodeConfig;
@@ -17,6 +17,9 @@ use crate::gpus::Gpus;
 use crate::python::{self, Interpreter};
 use crate::session::prepare_failed;
 
+/// Below every user that an attempt or a build ever runs as.
+const KEEPER: u32 = USERS_FROM - 1;
+
 #[derive(Debug)]
 pub(crate) struct Node {
     pub config: NodeConfig,
@@ -24,6 +27,8 @@ pub(crate) struct Node {
     pub folders: Rc<Folders>,
     pub path: String,
     pub spawner: Spawner,
+    /// Users for attempts and builds, each used once.
+    pub users: Users,
     pub ca_pem: Vec<u8>,
     pub blobs: OnceCell<Blobs>,
     pub python: tokio::sync::OnceCell<Option<Interpreter>>,
@@ -87,10 +92,15 @@ impl Node {
         cell.get_or_init(|| python::find(&self.path, for_others)).await.clone()
     }
 
-    /// The user that such an attempt in this slot runs as, if another than the agent's.
-    pub(crate) fn user(&self, isolation: Isolation, slot: u32) -> Option<u32> {
-        (isolation == Isolation::Full && self.spawner.capabilities().root)
-            .then(|| neap_sandbox::attempt_user(self.config.node, slot))
+    /// A user for one attempt or one build, which nobody has been before; none if it runs as the agent's.
+    pub(crate) fn new_user(&self, isolation: Isolation) -> Result<Option<u32>, Exit> {
+        let own = isolation == Isolation::Full && self.spawner.capabilities().root;
+        own.then(|| self.users.take()).transpose().map_err(|e| prepare_failed(FailureClass::System, e.to_string()))
+    }
+
+    /// Whose the read-only inputs of attempts are that run as a user of their own. Nothing ever runs as this user.
+    pub(crate) fn keeper(&self) -> Option<u32> {
+        self.spawner.capabilities().root.then_some(KEEPER)
     }
 }
 

@@ -15,33 +15,47 @@
 //! With isolation off the job sees the same folders where they lie. A job without code, inputs and outputs costs no
 //! request and no file operation: its folder was ready before it came.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use neap_protocol::{AttemptSpec, Exit, FailureClass, Isolation};
-use neap_sandbox::{AttemptLimits, HEAD_FILE, JOBS_PLACE, Launch, NODE_MARK, PROCESSES_MAX, SpoolEnd, View};
+use neap_sandbox::{AttemptLimits, Bind, HEAD_FILE, JOBS_PLACE, Launch, NODE_MARK, PROCESSES_MAX, SpoolEnd, View};
 
 use crate::checkpoint;
 use crate::command::{self, Places};
 use crate::data::{self, Brought};
 use crate::distributed;
 use crate::environment::provide::{Cached, Ground, Provided};
-use crate::folder::{Folder, make_owned};
+use crate::folder::Folder;
 use crate::node::Node;
+use crate::python;
 use crate::run_variables;
 use crate::session::prepare_failed;
+use crate::tree::Tree;
 use crate::warning;
 
 /// Where an attempt's folders lie, and where the job sees them.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub dir: PathBuf,
+    /// All of it, for what the job never sees.
+    pub own: Tree,
+    /// For those who mount it. The agent itself uses the trees.
     pub work: PathBuf,
+    pub work_tree: Tree,
+    pub tmp: PathBuf,
+    pub tmp_tree: Tree,
+    /// `work`, touched as the user whose read-only inputs are: the job can read them, and neither change nor replace them.
+    pub keeper: Tree,
     /// `work`, as the job sees it.
     pub seen: PathBuf,
+    /// The host's interpreter that the job has.
+    interpreter: Option<PathBuf>,
     /// The environment for Python, as the job sees it.
     venv: Option<PathBuf>,
     /// The trusted roots, as the job sees them.
@@ -53,20 +67,39 @@ pub(crate) struct Layout {
     pub contents: RefCell<BTreeMap<String, String>>,
     /// What is kept of the job for its next attempt.
     pub kept: RefCell<checkpoint::Known>,
+    head: OnceCell<Rc<File>>,
     said_bytes: Cell<u64>,
 }
 
 impl Layout {
-    pub(crate) fn new(folder: &Folder, spec: &AttemptSpec, namespaces: bool, owner: Option<u32>) -> Self {
-        let dir = folder.dir.clone();
-        let work = dir.join("work");
+    pub(crate) fn new(folder: &Folder, spec: &AttemptSpec, namespaces: bool, keeper: Option<u32>) -> Self {
+        let (dir, owner) = (folder.dir.clone(), folder.owner());
+        let (work, tmp) = (dir.join("work"), dir.join("tmp"));
         let isolated = spec.isolation == Isolation::Full;
         let seen =
             if isolated && namespaces { Path::new(JOBS_PLACE).join(&spec.job_name) } else { work.clone() };
         let venv = folder.environment().map(|name| seen.join(name));
         let bundle = folder.bundle().map(|name| seen.join(name));
         let (brought, contents, kept) = (RefCell::default(), RefCell::default(), RefCell::default());
-        Self { dir, work, seen, venv, bundle, owner, brought, contents, kept, said_bytes: Cell::new(0) }
+        Self {
+            dir,
+            own: folder.own.clone(),
+            work,
+            work_tree: folder.work.clone(),
+            tmp,
+            tmp_tree: folder.tmp.clone(),
+            keeper: folder.work.with_user(owner.and(keeper)),
+            seen,
+            interpreter: folder.interpreter(),
+            venv,
+            bundle,
+            owner,
+            brought,
+            contents,
+            kept,
+            head: OnceCell::new(),
+            said_bytes: Cell::new(0),
+        }
     }
 
     /// Adds a line of ours to the log of an attempt that does not run.
@@ -75,13 +108,16 @@ impl Layout {
     }
 
     pub(crate) fn say_bytes(&self, bytes: &[u8]) -> io::Result<()> {
-        use std::os::unix::fs::FileExt;
-        let file = std::fs::OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .open(self.dir.join(HEAD_FILE))?;
+        let file = match self.head.get() {
+            Some(file) => file,
+            None => {
+                let file = match self.own.create(HEAD_FILE, 0o600) {
+                    Err(e) if e.kind() == io::ErrorKind::AlreadyExists => self.own.open_for_writing(HEAD_FILE)?,
+                    made => made?,
+                };
+                self.head.get_or_init(|| Rc::new(file))
+            }
+        };
         file.write_all_at(bytes, self.said_bytes.get())?;
         self.said_bytes.set(self.said_bytes.get() + bytes.len() as u64);
         Ok(())
@@ -111,29 +147,32 @@ impl Layout {
         SpoolEnd { head_bytes: self.said_bytes.get(), after_head_bytes: 0 }
     }
 
-    pub(crate) fn owner(&self) -> Option<u32> {
-        self.owner
-    }
-
     /// Whether the job sees its folders elsewhere than they lie.
     pub(crate) fn is_apart(&self) -> bool {
         self.seen != self.work
     }
 
-    pub(crate) fn working(&self) -> PathBuf {
-        self.work.join("exe/wd")
+    /// Makes folders below `work`, each the job's own.
+    pub(crate) fn make(&self, below: &str) -> io::Result<()> {
+        if below.starts_with(data::ROOM_TOP) {
+            self.make_room()?;
+        }
+        self.work_tree.make_folders(below, 0o700)
     }
 
-    /// Makes folders below `work`, each the job's own.
-    pub(crate) fn make(&self, below: &str) -> io::Result<PathBuf> {
-        let mut path = self.work.clone();
-        for part in below.split('/') {
-            path.push(part);
-            make_owned(&path, self.owner)?;
+    /// Makes the folder where inputs and outputs lie side by side. Those of another user cannot be replaced by the job.
+    pub(crate) fn make_room(&self) -> io::Result<()> {
+        if self.keeper.user().is_none() {
+            return self.work_tree.make_folders(data::ROOM, 0o700);
         }
-        Ok(path)
+        let above = data::ROOM.rsplit_once('/').map_or("", |(above, _)| above);
+        self.keeper.make_folders(above, 0o755)?;
+        self.keeper.make_folders(data::ROOM, 0o1777)
     }
 }
+
+/// The working folder, below `work`.
+pub(crate) const WORKING: &str = "exe/wd";
 
 /// Makes everything ready. Lines about what differs from what was asked for go to the head of the log.
 pub(crate) async fn prepare(
@@ -147,18 +186,19 @@ pub(crate) async fn prepare(
     if spec.job_name.is_empty() || spec.job_name.contains(['/', '\0']) || spec.job_name.starts_with('.') {
         return Err(prepare_failed(FailureClass::System, "the job's name cannot name a folder"));
     }
-    let tmp = layout.dir.join("tmp");
     if let Some(code) = &spec.code {
-        let made = ["outputs", "logs"].map(|name| layout.working().join(name));
+        let made = ["outputs", "logs"].map(|name| format!("{WORKING}/{name}"));
         for folder in &made {
             // The code may have a file of that name.
-            std::fs::remove_dir(folder).map_err(system)?;
+            layout.work_tree.remove_folder(folder).map_err(system)?;
         }
         let what = "the job's code";
-        let content = data::fetch_named(&node.blobs()?, code, &layout.working(), layout.owner, what).await?;
+        let content = data::fetch_named(&node.blobs()?, code, (&layout.work_tree, WORKING), what).await?;
         layout.contents.borrow_mut().insert("provenance.code".into(), content.told());
         for folder in &made {
-            make_owned(folder, layout.owner).map_err(system)?;
+            if layout.work_tree.stat(folder).is_none() {
+                layout.make(folder).map_err(system)?;
+            }
         }
     }
     let places = data::bring(node, spec, layout).await?;
@@ -173,25 +213,26 @@ pub(crate) async fn prepare(
     let in_container = matches!(provided.ground, Ground::Container { .. });
     let isolated = spec.isolation == Isolation::Full;
     let apart = layout.is_apart();
-    let tmp_seen = if apart { PathBuf::from("/tmp") } else { tmp.clone() };
+    let tmp_seen = if apart { PathBuf::from("/tmp") } else { layout.tmp.clone() };
     let mut launch = Launch {
         attempt_dir: layout.dir.clone(),
         head_bytes: layout.said().head_bytes,
         command,
         own_program: None,
         env: variables(node, spec, &places, layout, cached, &tmp_seen, in_container),
-        cwd: layout.seen.join("exe/wd"),
+        cwd: layout.seen.join(WORKING),
         timeout_ms: spec.timeout_ms,
         log_bytes_max: spec.log_bytes_max,
         view: isolated.then(|| View {
             work_dir: layout.work.clone(),
             job_name: spec.job_name.clone(),
-            tmp_dir: tmp,
+            tmp_dir: layout.tmp.clone(),
             hide: node.config.hide_paths.clone(),
             user: layout.owner,
-            users: None,
-            binds: cached.and_then(Cached::bind).into_iter().collect(),
+            binds: binds(layout, cached),
             closed_devices: Vec::new(),
+            resolver: None,
+            hosts: String::new(),
         }),
         slot,
         limits: limits(node, spec),
@@ -201,6 +242,14 @@ pub(crate) async fn prepare(
     Ok(launch)
 }
 
+/// Folders that the job sees beside its own: its environment, and an interpreter that is installed apart from the system.
+fn binds(layout: &Layout, cached: Option<&Cached>) -> Vec<Bind> {
+    let named = cached.and_then(|cached| cached.made.python.clone());
+    let interpreter = named.or_else(|| layout.interpreter.clone());
+    let installed = interpreter.as_deref().and_then(python::installation);
+    cached.and_then(Cached::bind).into_iter().chain(installed).collect()
+}
+
 /// The stricter of what the job may use and what the node has.
 pub(crate) fn limits(node: &Node, spec: &AttemptSpec) -> AttemptLimits {
     let least = |asked: u64, have: u64| if asked == 0 { have } else { asked.min(have) };
@@ -208,6 +257,7 @@ pub(crate) fn limits(node: &Node, spec: &AttemptSpec) -> AttemptLimits {
         cpus_milli: least(spec.limits.cpus_milli.into(), node.facts.cpus_milli.into()) as u32,
         memory_mb: least(spec.limits.memory_mb, node.facts.memory_mb),
         processes: PROCESSES_MAX,
+        file_bytes_max: None,
     }
 }
 

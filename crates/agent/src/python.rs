@@ -1,13 +1,9 @@
-//! The host's Python, and the light virtual environment every attempt gets on it.
-//!
-//! The environment sees the host's packages; what a job installs goes into its own folder and away with it. It is
-//! written file by file, since `python -m venv` takes a hundred times as long.
+//! The host's Python interpreters, as they describe themselves.
 
-use std::io;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::folder::make_owned;
+use neap_sandbox::Bind;
 
 /// An interpreter, as it describes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,65 +83,15 @@ fn reachable(program: &Path) -> bool {
     })
 }
 
+/// The folder that a program is installed in, for isolated attempts: they see what is installed in the system's own
+/// folders anyway.
+pub(crate) fn installation(program: &Path) -> Option<Bind> {
+    let folder = program.parent()?.parent()?;
+    let alone = folder.parent().is_some() && !neap_sandbox::is_system_folder(folder);
+    alone.then(|| Bind { from: folder.to_owned(), to: folder.to_owned(), read_only: true })
+}
+
 impl Interpreter {
-    /// Writes an environment to `at`, for the user who may install into it. It works wherever it is seen. The names of
-    /// what could be changed in it come back, `` among them: the folder itself.
-    ///
-    /// The files are for reading: who wants others must replace them, which shows.
-    pub(crate) fn write_environment(&self, at: &Path, owner: Option<u32>) -> io::Result<Vec<String>> {
-        let link = self.pip_wheel.as_ref().map(|wheel| format!("{}\n", wheel.display()));
-        self.write(at, owner, true, link.as_deref())
-    }
-
-    /// The same on top of the packages of another environment, and without the host's own: what a job installs goes
-    /// into `at`, what is in `packages` stays as it is.
-    pub(crate) fn write_environment_over(
-        &self,
-        at: &Path,
-        owner: Option<u32>,
-        packages: &Path,
-    ) -> io::Result<()> {
-        // Not the folder alone: its own `.pth` files count too.
-        let link = format!("import site; site.addsitedir({:?})\n", packages.display().to_string());
-        self.write(at, owner, false, Some(&link)).map(drop)
-    }
-
-    fn write(
-        &self,
-        at: &Path,
-        owner: Option<u32>,
-        with_hosts: bool,
-        link: Option<&str>,
-    ) -> io::Result<Vec<String>> {
-        let home = self.program.parent().unwrap_or(Path::new("/")).display();
-        let mut made = Vec::new();
-        for name in ["", "bin"] {
-            make_owned(&at.join(name), owner)?;
-            made.push(name.to_owned());
-        }
-        let version = &self.version;
-        write_fixed(
-            &at.join("pyvenv.cfg"),
-            0o444,
-            &format!("home = {home}\ninclude-system-site-packages = {with_hosts}\nversion = {version}\n"),
-        )?;
-        write_fixed(&at.join("bin/pip"), 0o555, PIP)?;
-        made.extend(["pyvenv.cfg", "bin/pip"].map(str::to_owned));
-        symlink(&self.program, at.join("bin/python3"))?;
-        symlink("python3", at.join("bin/python"))?;
-        let Some(link) = link else { return Ok(made) };
-        let library = format!("lib/python{}", self.short_version());
-        let packages = format!("{library}/site-packages");
-        for name in ["lib", &library, &packages] {
-            make_owned(&at.join(name), owner)?;
-            made.push(name.to_owned());
-        }
-        let file = format!("{packages}/neap-packages.pth");
-        write_fixed(&at.join(&file), 0o444, link)?;
-        made.push(file);
-        Ok(made)
-    }
-
     /// `3.11`
     pub(crate) fn short_version(&self) -> String {
         self.version.split('.').take(2).collect::<Vec<_>>().join(".")
@@ -159,13 +105,4 @@ impl Interpreter {
             pip_wheel: Some("/wheels/pip.whl".into()),
         }
     }
-}
-
-/// Runs the `python3` beside itself.
-const PIP: &str =
-    "#!/bin/sh\ncase $0 in */*) exec \"${0%/*}/python3\" -m pip \"$@\" ;; esac\nexec python3 -m pip \"$@\"\n";
-
-fn write_fixed(path: &Path, mode: u32, text: &str) -> io::Result<()> {
-    std::fs::write(path, text)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
 }

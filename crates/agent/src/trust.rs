@@ -5,10 +5,12 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::tree::Tree;
+
 /// What it is called in an attempt's `work` folder.
 pub(crate) const BUNDLE: &str = "ca-bundle.pem";
 
-/// Writes the node's bundle below `dir`. Roots that the environment names go before the system's.
+/// Writes the node's bundle below `dir`, which is the agent's own. Roots that the environment names go before the system's.
 pub(crate) fn write_bundle(dir: &Path, ca_pem: &[u8]) -> io::Result<PathBuf> {
     let named = std::env::var_os("REQUESTS_CA_BUNDLE").map(PathBuf::from);
     let mut text = match neap_identity::system_roots(named.as_deref()) {
@@ -27,12 +29,12 @@ pub(crate) fn write_bundle(dir: &Path, ca_pem: &[u8]) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Puts the bundle into an attempt's `work` folder. Where jobs run as users of their own it is the same file under
-/// another name, which they cannot write to; else a copy, and then the answer is true.
-pub(crate) fn give_bundle(bundle: &Path, work: &Path, owner: Option<u32>) -> io::Result<bool> {
-    let place = work.join(BUNDLE);
-    if owner.is_some() && std::fs::hard_link(bundle, &place).is_ok() {
-        return Ok(false);
+/// Puts the bundle into the `work` folder of an attempt to come. Where jobs run as users of their own it is the same file
+/// under another name, which they cannot write to; else a copy.
+pub(crate) fn give_bundle(bundle: &Path, work: &Tree) -> io::Result<()> {
+    let file = std::fs::File::open(bundle)?;
+    if rustix::process::geteuid().is_root() && work.link_file(&file.into(), BUNDLE).is_ok() {
+        return Ok(());
     }
-    std::fs::copy(bundle, &place).map(|_| true)
+    work.write(BUNDLE, 0o444, &std::fs::read(bundle)?)
 }

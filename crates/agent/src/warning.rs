@@ -1,13 +1,10 @@
 //! The warning that a node is about to be taken back: a file that the job may look for.
 //!
-//! The folder it appears in is the job's own and the agent may be root: it is written beside and put in place by a
-//! rename, through a descriptor, so that nothing the job has put there is followed or written to.
+//! The folder it appears in is the job's own: it is written beside and put in place by a rename, so that nothing the
+//! job has put there is followed or written to.
 
-use std::fs::File;
-use std::io::{self, Write};
-use std::path::Path;
+use std::io;
 
-use rustix::fs::{Gid, Mode, OFlags, Uid};
 use serde_json::json;
 
 use crate::checkpoint::rfc3339;
@@ -31,33 +28,13 @@ pub(crate) fn warn(layout: &Layout, now_ms: u64, grace_ms: u64) -> io::Result<()
         "says": "The node is taken back. The processes of this job have until the deadline; then the checkpoint folder \
                  and the outputs are saved, and the job goes on elsewhere.",
     }))?;
-    put(&layout.work, FILE, &text, layout.owner)
-}
-
-fn put(folder: &Path, name: &str, text: &[u8], owner: Option<u32>) -> io::Result<()> {
-    let folder =
-        rustix::fs::open(folder, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let beside = format!(".{name}.new");
-    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let open = || rustix::fs::openat(&folder, &*beside, flags, Mode::from_raw_mode(0o644));
-    let opened = match open() {
-        Err(rustix::io::Errno::EXIST) => {
-            rustix::fs::unlinkat(&folder, &*beside, rustix::fs::AtFlags::empty())?;
-            open()
-        }
-        opened => opened,
-    };
-    let mut file = File::from(opened?);
-    file.write_all(text)?;
-    if let Some(owner) = owner {
-        rustix::fs::fchown(&file, Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)))?;
-    }
-    Ok(rustix::fs::renameat(&folder, &*beside, &folder, name)?)
+    layout.work_tree.replace(FILE, 0o644, &text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree::Tree;
 
     #[test]
     fn what_the_job_put_there_is_not_written_to() {
@@ -69,7 +46,7 @@ mod tests {
         for name in [FILE, ".preemption.json.new"] {
             std::os::unix::fs::symlink(&outside, work.join(name)).unwrap();
         }
-        put(&work, FILE, b"{}", None).unwrap();
+        Tree::open(&work, None).unwrap().replace(FILE, 0o644, b"{}").unwrap();
         assert_eq!(std::fs::read_to_string(&outside).unwrap(), "mine");
         assert_eq!(std::fs::read_to_string(work.join(FILE)).unwrap(), "{}");
         assert!(!work.join(FILE).symlink_metadata().unwrap().is_symlink());

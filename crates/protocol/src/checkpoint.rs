@@ -65,7 +65,7 @@ pub struct KeptLink {
 
 impl CheckpointRecord {
     pub fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.bytes).sum()
+        self.files.iter().fold(0, |sum, file| sum.saturating_add(file.bytes))
     }
 
     /// Work of the stopped attempt that is not in what was kept: from the last change of the checkpoint folder, or from

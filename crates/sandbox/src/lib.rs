@@ -11,6 +11,7 @@
 mod cgroup;
 mod confine;
 mod direct;
+mod file_user;
 mod gpu;
 mod landlock;
 mod launch;
@@ -18,6 +19,7 @@ mod layers;
 mod lease;
 mod node;
 mod probe;
+mod remove;
 mod root;
 mod seccomp;
 mod spawner;
@@ -25,8 +27,10 @@ mod spool;
 mod supervisor;
 mod sys;
 mod users;
+mod writers;
 
 pub use cgroup::{CgroupVersion, NodeCgroup};
+pub use file_user::with_file_user;
 pub use gpu::{GPUS_MAX, Gpu, GpuUse, Gpus, Nvml, VISIBLE, device_files, emulated, gpus};
 pub use launch::{
     AttemptLimits, Bind, Event, ExitRecord, JOBS_PLACE, Launch, Outcome, PROCESSES_MAX, TIMEOUT_GRACE_MS,
@@ -39,9 +43,12 @@ pub use node::{
 };
 pub use layers::Layer;
 pub use probe::{Capabilities, Machine, machine, probe};
+pub use remove::{remove_path, remove_tree};
+pub use root::is_system_folder;
 pub use spawner::{Attempt, Heard, Spawner, SpawnerConfig};
 pub use users::{USERS_FROM, Users};
 pub use spool::{HEAD_FILE, SpoolEnd, SpoolReader};
+pub use writers::may_have_writers;
 
 /// Slots of a node: attempts that may run on it at once, each limited by a cgroup of its own.
 pub const SLOTS_MAX: u32 = 256;

@@ -31,6 +31,11 @@ const OWN_FILES: &str = ".neap";
 const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost\n";
 const ROOT_OPTIONS: &CStr = c"mode=0755,size=4m,nr_inodes=4096";
 
+/// Whether isolated attempts see this folder of the machine.
+pub fn is_system_folder(folder: &Path) -> bool {
+    SYSTEM.iter().any(|name| folder.starts_with(Path::new("/").join(name)))
+}
+
 /// The step that failed and why.
 pub(crate) type StepError = (&'static str, io::Error);
 

@@ -79,6 +79,10 @@ impl Cache {
         self.dir.join(folder)
     }
 
+    pub(crate) fn has(&self, folder: &str) -> bool {
+        self.dir.join(folder).is_dir()
+    }
+
     /// How an environment was made, if it is there.
     pub(crate) fn record<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         serde_json::from_slice(&fs::read(self.dir.join(format!("{key}.json"))).ok()?).ok()
@@ -149,7 +153,7 @@ impl Build {
         for entry in fs::read_dir(&self.dir)?.flatten() {
             let old = entry.file_name();
             if old.to_str().is_some_and(|name| name.starts_with(&format!("{}-", self.key))) {
-                let _ = fs::remove_dir_all(entry.path());
+                let _ = neap_sandbox::remove_path(&entry.path());
             }
         }
         let name = format!("{}-{}", self.key, self.id);

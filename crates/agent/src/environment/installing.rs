@@ -7,7 +7,6 @@
 )]
 
 use std::collections::HashMap;
-use std::path::Path;
 
 use super::packages::Wanted;
 
@@ -126,15 +125,6 @@ fn install_script(wanted: &Wanted, certificates: bool) -> String {
          /opt/neap/env/bin/python -m pip install --no-cache-dir --progress-bar off -r requirements.txt\n",
     );
     script
-}
-
-/// Writes the files of a context.
-pub(crate) fn write(folder: &Path, files: &[(&'static str, Vec<u8>)]) -> std::io::Result<()> {
-    std::fs::create_dir_all(folder)?;
-    for (name, bytes) in files {
-        std::fs::write(folder.join(name), bytes)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

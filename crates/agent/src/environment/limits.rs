@@ -17,6 +17,7 @@ pub(crate) const REMOVALS_MAX: usize = 5;
 /// A container whose output has ended is looked at this often until it has.
 pub(crate) const END_ROUND_MS: u64 = 20;
 /// Files of a build context, and their bytes.
+pub(crate) const CONTEXT_ENTRIES_MAX: usize = 200_000;
 pub(crate) const CONTEXT_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 /// Archives are sent to the engine in pieces of this size.
 pub(crate) const ARCHIVE_PIECE_BYTES: usize = 256 * 1024;
@@ -24,3 +25,7 @@ pub(crate) const ARCHIVE_PIECE_BYTES: usize = 256 * 1024;
 pub(crate) const REMOVAL_S_MAX: u64 = 10;
 /// How often in a row an engine's answer about a container may be in words that are not known.
 pub(crate) const UNREADABLE_MAX: u32 = 500;
+/// Files, folders and links of one built environment. A build that makes more has failed.
+pub(crate) const ENVIRONMENT_ENTRIES_MAX: usize = 2_000_000;
+/// The longest version of Python that a build may report.
+pub(crate) const VERSION_BYTES_MAX: usize = 32;

@@ -12,6 +12,7 @@ mod limits;
 pub(crate) mod order;
 pub(crate) mod provide;
 mod removal;
+mod seal;
 mod venv;
 
 pub(crate) use limits::ENGINE_KNOWN_MS;

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::cache::Cache;
+use super::limits::VERSION_BYTES_MAX;
 use super::packages::Wanted;
 use crate::python::Interpreter;
+use crate::tree::Tree;
 
-/// What the folder of an attempt has for the build, below `work`.
+/// Where the requirements lie, below the `work` folder of a build.
 pub(crate) const FILES: &str = "environment";
 pub(crate) const REQUIREMENTS: &str = "requirements.txt";
 pub(crate) const CONDA_FILE: &str = "conda.yml";
@@ -81,7 +83,8 @@ impl Recipe {
     /// Environments with the same key are the same.
     pub(crate) fn key(&self, place: &Path) -> String {
         Cache::key(&[
-            "venv-1",
+            // The first kind were not sealed.
+            "venv-2",
             self.tool.name(),
             &self.python.program.display().to_string(),
             &self.python.version,
@@ -97,7 +100,7 @@ impl Recipe {
         }
     }
 
-    /// The commands, for a shell. `folder` is the environment's folder and `files` the job's, as the build sees them.
+    /// The commands, for a shell. `folder` is the environment's folder, and in `files` lie the requirements, as the build sees them.
     pub(crate) fn script(&self, folder: &Path, files: &Path) -> String {
         let env = quoted(&folder.join(INNER));
         let file = quoted(&files.join(self.file_name()));
@@ -150,6 +153,27 @@ impl Made {
     }
 }
 
+/// The version that a build reports of the Python it has brought. Code of packages may have written it.
+pub(crate) fn read_version(made_in: &Tree) -> Result<String, String> {
+    let unreadable = |why: &str| format!("The environment cannot be used: {why} in its file {VERSION_FILE}.");
+    let read = made_in.read_at_most(VERSION_FILE, VERSION_BYTES_MAX as u64 + 1);
+    let bytes = match read {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return Err(unreadable("there is no plain text")),
+        Err(e) => return Err(unreadable(&format!("the version of its Python cannot be read ({e})"))),
+    };
+    let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+    if is_version(&text) { Ok(text) } else { Err(unreadable("there is no version of Python, such as 3.11.2,")) }
+}
+
+/// `3.11.2`
+pub(crate) fn is_version(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('.').collect();
+    text.len() <= VERSION_BYTES_MAX
+        && parts.len() == 3
+        && parts.iter().all(|part| !part.is_empty() && part.bytes().all(|c| c.is_ascii_digit()))
+}
+
 fn is_pip(line: &str) -> bool {
     let name: String = line.chars().take_while(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c)).collect();
     name.eq_ignore_ascii_case("pip")
@@ -191,6 +215,40 @@ mod tests {
         assert!(script.contains("-m venv --without-pip '/a b/it'\\''s/env'\n"), "{script}");
         assert!(script.contains("'/wheels/pip.whl'/pip install"), "{script}");
         assert!(script.starts_with("set -e\n"), "{script}");
+    }
+
+    #[test]
+    fn only_a_version_is_a_version() {
+        for (text, expect) in [
+            ("3.11.2", true),
+            ("3.8.0", true),
+            ("3.11", false),
+            ("3..2", false),
+            ("", false),
+            ("secret", false),
+            ("3.11.2\nsecret", false),
+            ("../../etc", false),
+            ("3.11.22222222222222222222222222222222222222", false),
+        ] {
+            assert_eq!(is_version(text), expect, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_version_is_read_from_a_plain_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let made_in = Tree::open(dir.path(), None).unwrap();
+        let file = dir.path().join(VERSION_FILE);
+        assert!(read_version(&made_in).is_err(), "nothing is there");
+        std::fs::write(&file, "3.12.1\n").unwrap();
+        assert_eq!(read_version(&made_in).unwrap(), "3.12.1");
+        std::fs::rename(&file, dir.path().join("elsewhere")).unwrap();
+        std::os::unix::fs::symlink("elsewhere", &file).unwrap();
+        let why = read_version(&made_in).unwrap_err();
+        assert!(why.contains(VERSION_FILE), "{why}");
+        std::fs::remove_file(&file).unwrap();
+        std::fs::write(&file, "the secret of somebody").unwrap();
+        assert!(!read_version(&made_in).unwrap_err().contains("secret"));
     }
 
     #[test]

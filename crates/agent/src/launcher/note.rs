@@ -1,13 +1,13 @@
 //! A note that the launcher leaves for the agent when something did not go well: more than an exit code can say. The
 //! job could write it too; it would only tell a story about itself.
 
-use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::io::{self, Write};
 use std::path::Path;
 
 use neap_protocol::{Exit, FailureClass};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
 use serde::{Deserialize, Serialize};
+
+use crate::tree::Tree;
 
 /// The launcher's folder, below the one that the job sees as `/tmp`.
 pub(crate) const RUN_DIR: &str = ".neap";
@@ -48,16 +48,8 @@ impl Note {
     }
 
     /// Reads what may be anything: below `tmp` and nowhere else.
-    pub(crate) fn read_untrusted(tmp: &OwnedFd) -> Option<Self> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let path = Path::new(RUN_DIR).join(FILE);
-        let file = std::fs::File::from(rustix::fs::openat2(tmp, path, flags, Mode::empty(), resolve).ok()?);
-        if !file.metadata().ok()?.is_file() {
-            return None;
-        }
-        let mut text = Vec::new();
-        file.take(NOTE_BYTES_MAX).read_to_end(&mut text).ok()?;
+    pub(crate) fn read_untrusted(tmp: &Tree) -> Option<Self> {
+        let text = tmp.read_at_most(&format!("{RUN_DIR}/{FILE}"), NOTE_BYTES_MAX).ok()??;
         serde_json::from_slice(&text).ok()
     }
 

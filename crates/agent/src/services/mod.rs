@@ -12,16 +12,15 @@ mod watch;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::unix::fs::{OpenOptionsExt, chown};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use neap_protocol::{AttemptRef, AttemptSpec, ServiceKind, ServiceSpec};
 use neap_sandbox::Launch;
 use tokio::sync::watch as signal;
 
 use crate::distributed;
-use crate::folder::make_owned;
 use crate::prepare::Layout;
+use crate::tree::Tree;
 use script::Place;
 pub(crate) use stream::carry;
 pub(crate) use watch::mind;
@@ -41,9 +40,7 @@ pub(crate) struct Desk {
     attempt: AttemptRef,
     services: Vec<Service>,
     /// The folder that the job sees as `/tmp`.
-    tmp: PathBuf,
-    /// Whose the attempt's files are, if not the agent's user's.
-    owner: Option<u32>,
+    tmp: Tree,
     /// True when the attempt is over: no stream outlives it.
     closed: signal::Sender<bool>,
 }
@@ -94,21 +91,17 @@ pub(crate) fn arrange(
             Ok(Service { spec: asked.clone(), number, target })
         })
         .collect::<io::Result<Vec<_>>>()?;
-    let tmp = layout.dir.join("tmp");
-    let seen = if layout.is_apart() { Path::new("/tmp") } else { tmp.as_path() }.join(DIR);
+    let tmp = &layout.tmp_tree;
+    let seen = if layout.is_apart() { Path::new("/tmp") } else { layout.tmp.as_path() }.join(DIR);
     let place = Place { dir: &seen, cwd: &launch.cwd };
     if let Some(files) = script::files(&services, &place) {
-        let dir = tmp.join(DIR);
-        make_owned(&dir, layout.owner())?;
+        tmp.make_folders(DIR, 0o700)?;
         for (name, content) in files {
-            write(&dir.join(name), &content, layout.owner())?;
+            tmp.write(&format!("{DIR}/{name}"), 0o600, content.as_bytes())?;
         }
         start_before(launch, &seen.join(script::FILE), in_container);
-        if services.iter().any(|service| matches!(service.spec.what, ServiceKind::Ssh { .. })) {
-            distributed::know_user(layout, launch)?;
-        }
     }
-    Ok(Some(Desk { attempt, services, tmp, owner: layout.owner(), closed: signal::Sender::new(false) }))
+    Ok(Some(Desk { attempt, services, tmp: tmp.clone(), closed: signal::Sender::new(false) }))
 }
 
 /// Has the script run before the command, and the command as it would have run without.
@@ -149,18 +142,4 @@ fn target(asked: &ServiceSpec, spec: &AttemptSpec) -> io::Result<Target> {
 /// Free a moment ago; a service that finds it taken fails and says so.
 fn free_port() -> io::Result<u16> {
     Ok(std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
-}
-
-fn write(path: &Path, content: &str, owner: Option<u32>) -> io::Result<()> {
-    use std::io::Write;
-    let doing = |e: io::Error| io::Error::new(e.kind(), format!("writing {}: {e}", path.display()));
-    let mut file = std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(doing)?;
-    file.write_all(content.as_bytes()).map_err(doing)?;
-    owner.map_or(Ok(()), |owner| chown(path, Some(owner), Some(owner)))
 }

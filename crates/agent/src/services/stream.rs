@@ -3,11 +3,10 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
 use std::rc::Rc;
 
 use neap_protocol::{STREAM_NAME_BYTES, Secret, Up};
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::FileType;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -78,13 +77,9 @@ impl Desk {
 
     /// A socket of the attempt's own and nobody else's: the job could have put anything in its place.
     fn socket(&self, name: &str) -> io::Result<OwnedFd> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let tmp = rustix::fs::open(&self.tmp, flags, Mode::empty())?;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let socket = rustix::fs::openat2(&tmp, Path::new(DIR).join(name), flags, Mode::empty(), resolve)?;
+        let socket = self.tmp.name(&format!("{DIR}/{name}"))?;
         let found = rustix::fs::fstat(&socket)?;
-        let owner = self.owner.unwrap_or_else(|| rustix::process::getuid().as_raw());
+        let owner = self.tmp.user().unwrap_or_else(|| rustix::process::getuid().as_raw());
         if FileType::from_raw_mode(found.st_mode) != FileType::Socket || found.st_uid != owner {
             return Err(io::Error::other("what lies in its place is not a socket of the job's"));
         }
@@ -95,6 +90,7 @@ impl Desk {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree::Tree;
     use neap_protocol::{AttemptRef, ServiceKind, ServiceSpec};
     use tokio::io::AsyncReadExt;
 
@@ -109,8 +105,7 @@ mod tests {
         let desk = |owner| Desk {
             attempt: AttemptRef { job: 1, attempt: 1 },
             services: vec![service.clone()],
-            tmp: tmp.path().to_owned(),
-            owner,
+            tmp: Tree::open(tmp.path(), None).unwrap().with_user(owner),
             closed: tokio::sync::watch::Sender::new(false),
         };
         assert!(desk(None).connect(&service).await.is_err(), "nothing is there");

@@ -1,19 +1,17 @@
 //! How an attempt's services are: looked at until the attempt is over, and told when something has changed.
 
 use std::io::Read;
-use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
 use neap_protocol::{ServiceState, ServiceStatus};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::script::{self, ENDED, FAILED, HOST_KEY, LOG, USER, WHOLE_PATH};
 use super::{DIR, Desk, LOOK_MS, LOOK_SETTLED_MS, MESSAGE_CHARS_MAX, NOTE_BYTES_MAX, Service, Target};
 use crate::driver::Happening;
 use crate::session::Input;
+use crate::tree::Tree;
 
 /// Looks at the services as long as it is not dropped.
 pub(crate) async fn mind(desk: Rc<Desk>, say: UnboundedSender<Happening>) {
@@ -39,8 +37,8 @@ pub(crate) async fn mind(desk: Rc<Desk>, say: UnboundedSender<Happening>) {
 
 impl Desk {
     async fn look_at(&self, service: &Service, before: Option<&ServiceState>) -> ServiceState {
-        let notes = Notes::open(&self.tmp);
-        let note = |what: &str| notes.as_ref().and_then(|notes| notes.read(service.number, what));
+        let notes = Notes { tmp: &self.tmp };
+        let note = |what: &str| notes.read(service.number, what);
         let mut state = ServiceState {
             name: service.spec.name.clone(),
             status: ServiceStatus::Starting,
@@ -58,7 +56,7 @@ impl Desk {
             state.message = Some(one_line(&why));
         } else if let Some(code) = note(ENDED) {
             state.status = ServiceStatus::Failed;
-            let said = notes.as_ref().and_then(|notes| notes.last_line(service.number)).unwrap_or_default();
+            let said = notes.last_line(service.number).unwrap_or_default();
             state.message = Some(ended(&one_line(&code), &one_line(&said)));
         } else if before.is_some_and(|before| before.status == ServiceStatus::Running)
             || self.connect(service).await.is_ok()
@@ -84,17 +82,11 @@ fn one_line(text: &str) -> String {
 }
 
 /// What the script has written. The job could have written it too: it would only tell a story about itself.
-struct Notes {
-    tmp: OwnedFd,
+struct Notes<'a> {
+    tmp: &'a Tree,
 }
 
-impl Notes {
-    fn open(tmp: &Path) -> Option<Self> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let tmp = rustix::fs::open(tmp, flags, Mode::empty()).ok()?;
-        Some(Self { tmp })
-    }
-
+impl Notes<'_> {
     /// A note that is there and not empty.
     fn read(&self, number: usize, what: &str) -> Option<String> {
         let mut text = Vec::new();
@@ -113,14 +105,8 @@ impl Notes {
         text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
     }
 
-    /// Below `tmp` and nowhere else, and a plain file.
     fn file(&self, number: usize, what: &str) -> Option<std::fs::File> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let path = Path::new(DIR).join(script::name(number, what));
-        let file = rustix::fs::openat2(&self.tmp, path, flags, Mode::empty(), resolve).ok()?;
-        let file = std::fs::File::from(file);
-        file.metadata().ok()?.is_file().then_some(file)
+        self.tmp.read(&format!("{DIR}/{}", script::name(number, what))).ok()?
     }
 }
 
@@ -137,7 +123,8 @@ mod tests {
         std::fs::write(dir.join("1.failed"), "").unwrap();
         std::os::unix::fs::symlink("/etc/passwd", dir.join("2.failed")).unwrap();
         std::fs::write(dir.join("3.log"), "first\nport is taken\n\n").unwrap();
-        let notes = Notes::open(tmp.path()).unwrap();
+        let tree = Tree::open(tmp.path(), None).unwrap();
+        let notes = Notes { tmp: &tree };
         assert_eq!(one_line(&notes.read(0, FAILED).unwrap()), "[31mNosuch program");
         assert_eq!(notes.read(1, FAILED), None);
         assert_eq!(notes.read(2, FAILED), None, "a link leads nowhere");

@@ -11,12 +11,16 @@ use neap_sandbox::{Bind, Launch, NODE_MARK, View, boot_ms};
 use super::super::cache::Build;
 use super::super::installing;
 use super::super::packages::{self, Wanted};
+use super::super::seal;
 use super::super::venv::{self, Made, Recipe, Tool};
 use super::{Cached, Ground, Orders, Provided, built, environment_failed, system_failed};
 use crate::attempt::{Running, Stage};
-use crate::folder::make_owned;
-use crate::prepare::Layout;
+use crate::folder::Folder;
+use crate::light_environment;
+use crate::node::Node;
+use crate::prepare::{Layout, WORKING};
 use crate::python::{self, Interpreter};
+use crate::tree::Tree;
 
 impl Running<'_> {
     pub(super) async fn stand_on_host(
@@ -147,7 +151,7 @@ impl Running<'_> {
     ) -> Result<(Made, bool), Exit> {
         let key = recipe.key(&self.place());
         let node = self.node;
-        let there = || node.cache.record::<Made>(&key).filter(|made| node.cache.place(&made.folder).is_dir());
+        let there = || there(node, &key);
         if let Some(made) = there() {
             return Ok((made, false));
         }
@@ -166,7 +170,7 @@ impl Running<'_> {
         orders: &mut Orders,
     ) -> Result<(Made, bool), Exit> {
         let node = self.node;
-        let there = || node.cache.record::<Made>(key).filter(|made| node.cache.place(&made.folder).is_dir());
+        let there = || there(node, key);
         let mut build = self.turn(key, layout, true, orders).await?;
         if let Some(made) = there() {
             return Ok((made, false));
@@ -182,6 +186,8 @@ impl Running<'_> {
         made.map(|made| (made, true))
     }
 
+    /// Runs the installer, and with it code of whatever packages the job names. It gets a folder and a user of its own,
+    /// and no attempt sees what it has made before that is sealed.
     async fn build(
         &mut self,
         layout: &Layout,
@@ -190,36 +196,55 @@ impl Running<'_> {
         orders: &mut Orders,
     ) -> Result<Made, Exit> {
         let failed = system_failed("preparing the build of the environment");
+        // Never the user of an attempt, whose folder it must not reach.
+        let builder = self.node.new_user(self.spec.isolation)?;
+        let ground = self.node.folders.take(builder, None).map_err(&failed)?;
+        let made = self.build_on(&ground, layout, recipe, build, orders).await;
+        self.node.folders.delete(ground);
+        made
+    }
+
+    async fn build_on(
+        &mut self,
+        ground: &Folder,
+        layout: &Layout,
+        recipe: &Recipe,
+        build: &mut Build,
+        orders: &mut Orders,
+    ) -> Result<Made, Exit> {
+        let failed = system_failed("preparing the build of the environment");
         let started_ms = boot_ms();
         let (lies, folder) = build.folder().map_err(&failed)?;
-        let owner = layout.owner;
-        if let Some(owner) = owner {
-            std::os::unix::fs::chown(&lies, Some(owner), Some(owner)).map_err(&failed)?;
+        let made_in = Tree::open(&lies, None).map_err(&failed)?;
+        if let Some(builder) = ground.owner() {
+            made_in.give("", builder).map_err(&failed)?;
         }
-        let files = layout.work.join(venv::FILES);
-        make_owned(&files, owner).map_err(&failed)?;
-        let file = files.join(recipe.file_name());
-        std::fs::write(&file, &recipe.text).map_err(&failed)?;
+        ground.work.make_folders(venv::FILES, 0o700).map_err(&failed)?;
+        let file = format!("{}/{}", venv::FILES, recipe.file_name());
+        ground.work.write(&file, 0o644, recipe.text.as_bytes()).map_err(&failed)?;
+        let work = ground.dir.join("work");
+        let sees = if layout.is_apart() { layout.seen.clone() } else { work.clone() };
         let seen = self.place().join(&folder);
         let isolated = self.spec.isolation == Isolation::Full;
         let scratch = seen.join(venv::SCRATCH);
         let launch = Launch {
-            command: recipe.script(&seen, &layout.seen.join(venv::FILES)),
+            command: recipe.script(&seen, &sees.join(venv::FILES)),
             env: self.build_variables(&scratch),
-            cwd: layout.seen.join("exe/wd"),
+            cwd: sees.join(WORKING),
             view: isolated.then(|| View {
-                work_dir: layout.work.clone(),
+                work_dir: work,
                 job_name: self.spec.job_name.clone(),
-                tmp_dir: layout.dir.join("tmp"),
+                tmp_dir: ground.dir.join("tmp"),
                 hide: self.node.config.hide_paths.clone(),
-                user: owner,
-                users: None,
-                binds: if seen == lies {
-                    Vec::new()
-                } else {
-                    vec![Bind { from: lies.clone(), to: seen, read_only: false }]
-                },
+                user: ground.owner(),
+                binds: (seen != lies)
+                    .then(|| Bind { from: lies.clone(), to: seen.clone(), read_only: false })
+                    .into_iter()
+                    .chain(python::installation(&recipe.python.program))
+                    .collect(),
                 closed_devices: self.node.gpus.files(),
+                resolver: None,
+                hosts: String::new(),
             }),
             ..self.launch(layout)
         };
@@ -227,12 +252,14 @@ impl Running<'_> {
             .supervise(layout, &launch, Stage::Build { build: Some(build), quiet: false }, orders)
             .await?;
         built(&record)?;
-        let _ = std::fs::remove_dir_all(&files);
-        let version = std::fs::read_to_string(lies.join(venv::VERSION_FILE))
-            .map_or_else(|_| recipe.python.version.clone(), |text| text.trim().to_owned());
-        if owner.is_some() {
-            let given = tokio::task::spawn_blocking(move || give_to_root(&lies)).await;
-            given.map_err(|e| failed(io::Error::other(e)))?.map_err(failed)?;
+        let version = match &recipe.tool {
+            Tool::Micromamba(_) => venv::read_version(&made_in).map_err(environment_failed)?,
+            Tool::Uv(_) | Tool::Pip => recipe.python.version.clone(),
+        };
+        if let Some(builder) = ground.owner() {
+            let sealed = tokio::task::spawn_blocking(move || seal::seal(&made_in, builder)).await;
+            let sealed = sealed.map_err(|e| failed(io::Error::other(e)))?;
+            sealed.map_err(|e| environment_failed(format!("The environment cannot be used: {e}.")))?;
         }
         let python = match recipe.tool {
             Tool::Micromamba(_) => None,
@@ -270,30 +297,21 @@ impl Running<'_> {
         all.into_iter().collect()
     }
 
-    /// The job's own light environment, on top of the cached one.
+    /// The job's own light environment, on top of the cached one. No code of the job has run yet.
     fn layer(&self, layout: &Layout, cached: &Cached) -> io::Result<()> {
-        let at = layout.work.join("venv");
-        match std::fs::remove_dir_all(&at) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            Ok(()) | Err(_) => {}
-        }
+        let work = &layout.work_tree;
+        work.remove_all(light_environment::FOLDER)?;
         let interpreter = cached.made.interpreter(&cached.seen);
         match cached.made.packages(&cached.seen) {
-            Some(packages) => interpreter.write_environment_over(&at, layout.owner, &packages),
-            None => interpreter.write_environment(&at, layout.owner).map(drop),
+            Some(packages) => light_environment::write_over(&interpreter, work, &packages),
+            None => light_environment::write(&interpreter, work),
         }
+        .map(drop)
     }
 }
 
-/// From now on nobody but root changes it.
-fn give_to_root(path: &Path) -> io::Result<()> {
-    for entry in std::fs::read_dir(path)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            give_to_root(&entry.path())?;
-        } else {
-            std::os::unix::fs::lchown(entry.path(), Some(0), Some(0))?;
-        }
-    }
-    std::os::unix::fs::lchown(path, Some(0), Some(0))
+/// A built environment, if it is in the cache.
+fn there(node: &Node, key: &str) -> Option<Made> {
+    let made = node.cache.record::<Made>(key)?;
+    (venv::is_version(&made.version) && node.cache.has(&made.folder)).then_some(made)
 }

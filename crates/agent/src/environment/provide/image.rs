@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use neap_protocol::{Environment, Exit, FailureClass};
 use neap_sandbox::{Launch, Outcome, boot_ms};
@@ -10,7 +10,7 @@ use neap_sandbox::{Launch, Outcome, boot_ms};
 use super::super::cache::Cache;
 use super::super::engine::{Engine, with_tag};
 use super::super::installing;
-use super::super::limits::IMAGE_ABSENT_MS;
+use super::super::limits::{CONTEXT_BYTES_MAX, CONTEXT_ENTRIES_MAX, IMAGE_ABSENT_MS};
 use super::super::order::{Answer, EngineFiles, ImageOrder, Order, Step, driver_variables};
 use super::super::packages;
 use super::{Ground, Orders, Provided, built, environment_failed, system_failed};
@@ -18,6 +18,10 @@ use crate::attempt::{Running, Stage};
 use crate::data;
 use crate::prepare::Layout;
 use crate::session::prepare_failed;
+use crate::tree::{Entry, Tree};
+
+/// The build context, in the attempt's folder where the job does not see it.
+const CONTEXT: &str = "context";
 
 /// Why an image is not there.
 pub(super) enum NoImage {
@@ -74,10 +78,10 @@ impl Running<'_> {
                 }
             }
             Environment::Build { context, dockerfile } => {
-                let folder = layout.dir.join("context");
-                std::fs::create_dir_all(&folder).map_err(system_failed("making a folder"))?;
-                data::fetch_named(&self.node.blobs()?, &context, &folder, None, "the build context").await?;
-                let digest = digest_of(&folder).map_err(system_failed("reading the build context"))?;
+                let (folder, own) = (layout.dir.join(CONTEXT), &layout.own);
+                own.make_folders(CONTEXT, 0o700).map_err(system_failed("making a folder"))?;
+                data::fetch_named(&self.node.blobs()?, &context, (own, CONTEXT), "the build context").await?;
+                let digest = digest_of(own).map_err(system_failed("reading the build context"))?;
                 let key = Cache::key(&["build-1", &digest, &dockerfile]);
                 let order = |tag| ImageOrder::Build { context: folder, dockerfile, tag };
                 self.bring(engine, Wanted::made("neap-env", key, order), layout, orders).await?
@@ -147,9 +151,12 @@ impl Running<'_> {
         orders: &mut Orders,
     ) -> Result<Image, NoImage> {
         let wanted = packages::read(text).map_err(environment_failed)?;
-        let context = layout.dir.join("context");
-        installing::write(&context, &installing::derived(&base.reference, &wanted, text))
-            .map_err(system_failed("writing the build context"))?;
+        let context = layout.dir.join(CONTEXT);
+        let writing = system_failed("writing the build context");
+        layout.own.make_folders(CONTEXT, 0o700).map_err(&writing)?;
+        for (name, bytes) in installing::derived(&base.reference, &wanted, text) {
+            layout.own.write(&format!("{CONTEXT}/{name}"), 0o644, &bytes).map_err(&writing)?;
+        }
         let key = Cache::key(&["derived-1", &base.id, text]);
         let dockerfile = installing::DOCKERFILE.to_owned();
         let order = |tag| ImageOrder::Build { context, dockerfile, tag };
@@ -254,22 +261,22 @@ impl Running<'_> {
     }
 }
 
-/// A digest of the names and contents of all files below a folder.
-fn digest_of(folder: &Path) -> io::Result<String> {
-    let mut parts = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(next) = folders.pop() {
-        for entry in std::fs::read_dir(&next)? {
-            let path = entry?.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                let name = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
-                parts.push((name, Cache::digest([std::fs::read(&path)?.as_slice()].into_iter())));
-            }
+/// A digest of the names and contents of all files of the build context.
+fn digest_of(own: &Tree) -> io::Result<String> {
+    let mut names = Vec::new();
+    own.walk(CONTEXT, CONTEXT_ENTRIES_MAX, |entry| {
+        if let Entry::File { path, .. } = entry {
+            names.push(path.display().to_string());
         }
+        Ok(())
+    })?;
+    names.sort();
+    let mut parts = Vec::new();
+    for name in names {
+        let content = own.read_at_most(&name, CONTEXT_BYTES_MAX)?.unwrap_or_default();
+        let below = name.strip_prefix(CONTEXT).unwrap_or(&name).trim_start_matches('/').to_owned();
+        parts.push((below, Cache::digest([content.as_slice()].into_iter())));
     }
-    parts.sort();
     let flat: Vec<&str> = parts.iter().flat_map(|(name, digest)| [name.as_str(), digest.as_str()]).collect();
     Ok(Cache::key(&flat))
 }

@@ -14,6 +14,7 @@ mod gpu;
 mod isolate;
 mod launch;
 mod lease;
+pub mod net;
 mod node;
 mod probe;
 mod spawner;

@@ -421,9 +421,10 @@ fn what_the_agent_serves_inside() {
 
     let service = within(&job, || TcpListener::bind("127.0.0.1:0").unwrap());
     let port = service.local_addr().unwrap().port();
-    let stream = TcpStream::from(within(&job, || connect_inside(port)).unwrap());
+    let stream = TcpStream::from(within(&job, || connect_inside(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))).unwrap());
     let (_, peer) = service.accept().unwrap();
     assert_eq!(peer, stream.local_addr().unwrap());
+    assert!(connect_inside(OUTSIDE.parse().unwrap()).is_err(), "only what the job itself serves");
     let many = ListenSpec { tcp: vec!["127.0.0.1:0".parse().unwrap(); 17], udp: Vec::new() };
     assert!(open_listeners(&many).unwrap_err().to_string().contains("limit is 16"));
     drop(host);

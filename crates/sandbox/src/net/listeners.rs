@@ -1,7 +1,7 @@
 //! Sockets made inside a job's network namespace, by the supervisor that is in it, for the agent that is not.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
@@ -77,12 +77,18 @@ fn socket(address: SocketAddr, kind: SocketType) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A connection to a port on the loopback of the caller's network namespace: how the agent reaches a service of the
-/// job. It does not wait: the connection may still be under way, and then becomes writable when it stands or failed.
-pub fn connect_inside(port: u16) -> io::Result<OwnedFd> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+/// A connection to a loopback address of the caller's network namespace: how the agent reaches a service of the job.
+/// It does not wait: the connection may still be under way, and becomes writable when it stands or has failed.
+pub fn connect_inside(address: SocketAddr) -> io::Result<OwnedFd> {
+    if !address.ip().is_loopback() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{} is not a loopback address; a job's services listen on those", address.ip()),
+        ));
+    }
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(socket),
         Err(e) => Err(e.into()),

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use neap_sandbox::net::{
-    Attacher, CLOSED, CONNECTIONS_PER_JOB_MAX, ListenSpec, Place, connect_inside, ensure, guard, heal, join,
-    loopback_only, open_listeners, remove,
+    Attacher, CLOSED, CONNECTIONS_PER_JOB_MAX, ListenSpec, Place, adopt, connect_inside, ensure, guard, heal, join,
+    loopback_only, namespace_of, open_listeners, remove,
 };
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
@@ -428,6 +428,25 @@ fn what_the_agent_serves_inside() {
     let many = ListenSpec { tcp: vec!["127.0.0.1:0".parse().unwrap(); 17], udp: Vec::new() };
     assert!(open_listeners(&many).unwrap_err().to_string().contains("limit is 16"));
     drop(host);
+}
+
+#[test]
+fn a_container_is_connected_before_its_command() {
+    let Some((host, _attacher)) = Host::ready() else { return };
+    // As an engine does with `--network none`.
+    let mut first = Command::new("unshare").args(["-n", "cat"]).stdin(Stdio::piped()).spawn().unwrap();
+    let own = std::fs::read_link("/proc/thread-self/ns/net").unwrap();
+    let of_first = || std::fs::read_link(format!("/proc/{}/ns/net", first.id())).unwrap();
+    eventually("it has its namespace", || of_first() != own);
+    let container = namespace_of(first.id()).unwrap();
+    let spec = ListenSpec { tcp: vec!["127.0.0.1:8443".parse().unwrap()], udp: Vec::new() };
+    let (_, sockets) = adopt(&host.place, container.as_fd(), &spec).unwrap();
+    assert_eq!(sockets.len(), 1);
+    assert_eq!(reach(&container, OUTSIDE).unwrap(), HOST);
+    assert!(reach(&container, &format!("{HOST}:{PORT}")).is_err());
+    assert_eq!(std::fs::read_link("/proc/thread-self/ns/net").unwrap(), own, "the caller stays where it is");
+    first.kill().unwrap();
+    first.wait().unwrap();
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Connections to the server at once. More wait in the kernel's queue.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
+/// Places outside that an attempt gets: the server, and what a build needs.
+pub(crate) const FORWARDS_MAX: usize = 12;
 /// Bytes of a connection that are on their way, in each direction.
 pub(crate) const CHUNK_BYTES: usize = 32 * 1024;
 /// A connection on which nothing moves for this long ends.

@@ -14,26 +14,54 @@ fn the_server_is_where_the_job_looks_for_it() {
         ("https://neap.example.com/subscriptions/1", Some(("neap.example.com", 443))),
         ("https://[fd00::1]:9000/", Some(("fd00::1", 9000))),
         ("https://neap:70000", None),
-        ("https://user@neap:1", None),
+        ("http://user:pass@neap/simple", Some(("neap", 80))),
         ("https://a b", None),
         ("ftp://neap", None),
         ("https://", None),
     ] {
         assert_eq!(authority(url), expect, "{url}");
     }
-    let by_name = Relay::with("10.0.0.5:8443", "https://neap.example.com:8443", "", "127.0.0.1 localhost\n").unwrap();
+    let by_name = Relay::with("10.0.0.5:8443", "https://neap.example.com:8443", "", "127.0.0.1 localhost\n".into()).unwrap();
     assert_eq!(by_name.hosts(), "127.0.0.54 neap.example.com\n127.0.0.1 localhost\n");
     assert_eq!(by_name.listeners().tcp[0].to_string(), "127.0.0.54:8443");
-    let by_address = Relay::with("10.0.0.5:8443", "https://10.0.0.5:8443", "nameserver 10.0.0.1\n", "h\n").unwrap();
-    assert_eq!((by_address.hosts(), by_address.listeners().tcp[0].to_string().as_str()), ("h\n", "10.0.0.5:8443"));
+    let by_address = Relay::with("10.0.0.5:8443", "https://10.0.0.5:8443", "nameserver 10.0.0.1\n", "h\n".into()).unwrap();
+    assert_eq!((by_address.hosts().as_str(), by_address.listeners().tcp[0].to_string().as_str()), ("h\n", "10.0.0.5:8443"));
     assert_eq!(by_address.resolv_conf(), "nameserver 127.0.0.53\n");
-    let local = Relay::with("127.0.0.1:1", "https://localhost:1", "", "").unwrap();
+    let local = Relay::with("127.0.0.1:1", "https://localhost:1", "", String::new()).unwrap();
     assert_eq!(local.listeners().tcp[0].to_string(), "127.0.0.1:1");
+}
+
+#[test]
+fn builds_reach_what_the_operator_has_set() {
+    let relay = Relay::with("10.0.0.5:8443", "https://neap.example.com:8443", "", String::new()).unwrap();
+    let values = [
+        "http://127.0.0.1:3141/simple",
+        "corp=https://pypi.corp.example/simple http://[::1]:8080 https://pypi.corp.example/other",
+        "https://neap.example.com:8443",
+        "/etc/ssl/certs",
+        "1",
+    ];
+    let relay = relay.also_to(values.into_iter());
+    let forwards: Vec<String> = relay.forwards.iter().map(|f| format!("{} > {}", f.inside, f.outside)).collect();
+    assert_eq!(
+        forwards,
+        [
+            "127.0.0.54:8443 > 10.0.0.5:8443",
+            "127.0.0.1:3141 > 127.0.0.1:3141",
+            "127.0.0.55:443 > pypi.corp.example:443",
+            "[::1]:8080 > [::1]:8080",
+        ]
+    );
+    assert_eq!(relay.hosts(), "127.0.0.54 neap.example.com\n127.0.0.55 pypi.corp.example\n");
+    let many: Vec<String> = (1..100).map(|port| format!("http://127.0.0.1:{port}")).collect();
+    let relay = relay.also_to(many.iter().map(String::as_str));
+    assert_eq!(relay.forwards.len(), limits::FORWARDS_MAX);
+    assert!(relay.listeners().len() <= neap_sandbox::net::LISTENERS_MAX);
 }
 
 /// A relay on ports of this machine's own, and where it listens: for the server, and for names.
 async fn relay(server: &str, resolvers: Vec<SocketAddr>) -> (Serving, [SocketAddr; 3]) {
-    let mut relay = Relay::with(server, URL, "", "").unwrap();
+    let mut relay = Relay::with(server, URL, "", String::new()).unwrap();
     relay.resolvers = resolvers;
     let tcp = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (one, two, udp) = (tcp(), tcp(), std::net::UdpSocket::bind("127.0.0.1:0").unwrap());

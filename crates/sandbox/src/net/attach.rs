@@ -51,7 +51,8 @@ impl Attacher {
     /// The calling thread (in the spawner: the process) is inside the namespace for a moment.
     pub fn attach(&mut self, job: BorrowedFd<'_>) -> io::Result<Ipv4Addr> {
         let mut inside = namespace::inside(job, || {
-            prepare()?;
+            // The interface to come gets no IPv6, while `::1` stays. It would lead nowhere: the router knows no IPv6.
+            let _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
             Netlink::route()
         })?;
         let index = self.create_pair(job)?;
@@ -108,14 +109,6 @@ impl Attacher {
 
 fn is_taken(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EEXIST | libc::EBUSY))
-}
-
-/// In a job's fresh namespace: the interface to come gets no IPv6. `::1` stays.
-fn prepare() -> io::Result<()> {
-    match fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1") {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
 }
 
 /// Brings up the loopback interface of the namespace that the caller is in: all the network there is where jobs

@@ -25,19 +25,14 @@ pub(crate) fn make_exceptions(interface: &str, own_table: &str) -> io::Result<Ex
             Obstacle::None => {}
             Obstacle::Chain(chain) => {
                 for rule in accept_rules(interface) {
-                    let check = ["-C", chain].iter().chain(&rule).copied().collect::<Vec<_>>();
-                    let insert = ["-I", chain].iter().chain(&rule).copied().collect::<Vec<_>>();
-                    if run("iptables", &check, "").is_err() {
-                        run("iptables", &insert, "")?;
+                    if iptables("-C", chain, rule).is_err() {
+                        iptables("-I", chain, rule)?;
                     }
                 }
                 found.chains.push(chain.to_owned());
             }
             Obstacle::Unknown => {
-                if !accept_rules(interface).iter().all(|rule| {
-                    let check = ["-C", "FORWARD"].iter().chain(rule).copied().collect::<Vec<_>>();
-                    run("iptables", &check, "").is_ok()
-                }) {
+                if !accept_rules(interface).into_iter().all(|rule| iptables("-C", "FORWARD", rule).is_ok()) {
                     found.missing.push(format!(
                         "Jobs do not reach the outside: the chain FORWARD of iptables drops what it does not know. \
                          Run `iptables -I FORWARD -i {interface} -j ACCEPT` and \
@@ -73,11 +68,16 @@ pub(crate) fn make_exceptions(interface: &str, own_table: &str) -> io::Result<Ex
 pub(crate) fn remove_exceptions(interface: &str, chains: &[String]) {
     for chain in chains {
         for rule in accept_rules(interface) {
-            let delete: Vec<&str> = ["-D", chain].iter().chain(&rule).copied().collect();
             // Its owner may have removed it.
-            let _ = run("iptables", &delete, "");
+            let _ = iptables("-D", chain, rule);
         }
     }
+}
+
+fn iptables(action: &str, chain: &str, rule: [&str; 4]) -> io::Result<String> {
+    // Waits for another who changes the rules at the same time, up to five seconds.
+    let args: Vec<&str> = ["-w", "5", action, chain].into_iter().chain(rule).collect();
+    run("iptables", &args, "")
 }
 
 /// What our own table has judged already needs no second judgement.

@@ -22,11 +22,13 @@
 //! 4. Agent, once its runtime runs: a thread of its own with [`guard`].
 //! 5. An attempt with ranks on several nodes: the agent calls [`join`], passes the descriptor to the supervisor,
 //!    and the supervisor moves there with `setns` before the user namespace is made and before step 3.
-//! 6. `neap down`, when no node is left: [`remove`].
+//! 6. A container is created with `--network none`; between its start and its command: [`adopt`].
+//! 7. `neap down`, when no node is left: [`remove`].
 //!
 //! As an ordinary user: [`loopback_only`] in the first process of the user and network namespace; [`Absent::NotRoot`]
 //! is what to tell people.
 
+mod adopt;
 mod attach;
 mod firewall;
 mod guard;
@@ -41,6 +43,7 @@ mod ranks;
 mod router;
 mod rules;
 
+pub use adopt::{adopt, namespace_of};
 pub use attach::{Attacher, loopback_only};
 pub use guard::guard;
 pub use limits::{CONNECTIONS_PER_JOB_MAX, JOB_INTERFACE, LISTENERS_MAX, SUBNET_BITS};

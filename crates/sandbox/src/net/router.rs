@@ -225,21 +225,23 @@ fn claim_subnet(place: &Place, host: &mut Netlink) -> Result<Record, Absent> {
 fn heal_record(place: &Place, record: Record) -> io::Result<Health> {
     let before = record.clone();
     let mut record = heal_addresses(place, record)?;
+    let mut healed = false;
     let mut netfilter = Netlink::netfilter()?;
     let now = generation(&mut netfilter)?;
     if record.generation != Some(now) || record.host_rules != before.host_rules {
         let table = place.table();
         let list = || run("nft", &["list", "table", "inet", &table], "");
-        if list().ok().as_ref() != Some(&record.host_listing) || record.host_listing.is_empty() {
+        let is_right = record.host_rules == before.host_rules && !record.host_listing.is_empty();
+        if !is_right || list().ok().as_ref() != Some(&record.host_listing) {
             run("nft", &["-f", "-"], &record.host_rules)?;
             record.host_listing = list()?;
+            healed = true;
         }
         let exceptions = firewall::make_exceptions(&place.interface(), &table)?;
         record.accepted_in = exceptions.chains;
         record.missing = exceptions.missing;
         record.generation = Some(generation(&mut netfilter)?);
     }
-    let healed = record.generation != before.generation;
     if record != before {
         place.write(&record)?;
     }

@@ -15,9 +15,15 @@ const LOOPBACK: u32 = 1;
 /// The subnet's own, and the router's.
 const FIRST_PLACE: u32 = 2;
 
+/// Where the numbers of interfaces begin, and how many there are.
+const ROUTER_NUMBERS: u32 = 0x2000_0000;
+const JOB_NUMBERS: u32 = 0x4000_0000;
+const NUMBERS: u32 = 0x1000_0000;
+
 /// Connects namespaces, one after the other, without running a program. Holds a socket inside the router.
 #[derive(Debug)]
 pub struct Attacher {
+    place: Place,
     router: Netlink,
     namespace: OwnedFd,
     record: Record,
@@ -37,6 +43,7 @@ impl Attacher {
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
         let [a, b, c, d, e, f, g, h] = random;
         Ok(Self {
+            place: place.clone(),
             router,
             namespace,
             record,
@@ -50,37 +57,52 @@ impl Attacher {
     ///
     /// The calling thread (in the spawner: the process) is inside the namespace for a moment.
     pub fn attach(&mut self, job: BorrowedFd<'_>) -> io::Result<Ipv4Addr> {
+        if !self.is_current() {
+            *self = Self::open(&self.place.clone())?;
+        }
         let mut inside = namespace::inside(job, || {
             // The interface to come gets no IPv6, while `::1` stays. It would lead nowhere: the router knows no IPv6.
             let _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
             Netlink::route()
         })?;
-        let index = self.create_pair(job)?;
+        let (index, own_index) = self.create_pair(job)?;
         let address = self.claim_address(index)?;
         self.router.change([links::add_neighbour(index, address, JOB_MAC)])?;
         let everywhere = Network { first: Ipv4Addr::UNSPECIFIED, bits: 0 };
         inside.change([
             links::set_up(LOOPBACK),
-            links::set_up(index),
-            links::add_address(index, address),
-            links::add_neighbour(index, GATEWAY, ROUTER_MAC),
-            links::add_route(everywhere, index, Some(GATEWAY)),
+            links::set_up(own_index),
+            links::add_address(own_index, address),
+            links::add_neighbour(own_index, GATEWAY, ROUTER_MAC),
+            links::add_route(everywhere, own_index, Some(GATEWAY)),
         ])?;
         Ok(address)
     }
 
-    /// Both ends have the same number, which the kernel refuses if it is taken.
-    fn create_pair(&mut self, job: BorrowedFd<'_>) -> io::Result<u32> {
+    /// Whether the router is still the one that this holds a socket of.
+    fn is_current(&self) -> bool {
+        let (Ok(held), Ok(pinned)) =
+            (rustix::fs::fstat(&self.namespace), rustix::fs::stat(self.place.router_pin()))
+        else {
+            return false;
+        };
+        (held.st_dev, held.st_ino) == (pinned.st_dev, pinned.st_ino)
+    }
+
+    /// The numbers of both ends, the router's first. They differ, or the kernel would take up to a second to see that
+    /// the link is up.
+    fn create_pair(&mut self, job: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
         for _ in 0..ATTACH_TRIES_MAX {
-            // Far from the small numbers that the kernel gives out, and positive.
-            let index = (self.next_index & 0x3fff_ffff) | 0x4000_0000;
+            // Far from the small numbers that the kernel gives out itself.
+            let number = self.next_index % NUMBERS;
             self.next_index = self.next_index.wrapping_add(1);
-            let name = format!("{JOB_LINKS}{index:x}");
+            let (index, own_index) = (ROUTER_NUMBERS + number, JOB_NUMBERS + number);
+            let name = format!("{JOB_LINKS}{number:x}");
             let here = End { name: &name, index, mac: ROUTER_MAC };
-            let there = End { name: JOB_INTERFACE, index, mac: JOB_MAC };
+            let there = End { name: JOB_INTERFACE, index: own_index, mac: JOB_MAC };
             match self.router.change([links::create_pair(&here, &there, job, self.record.mtu)]) {
                 Err(e) if is_taken(&e) => {}
-                other => return other.map(|()| index),
+                other => return other.map(|()| (index, own_index)),
             }
         }
         Err(io::Error::other("no free interface number"))

@@ -27,6 +27,7 @@ pub fn guard(place: &Place, mut tell: impl FnMut(io::Result<Health>)) -> io::Res
     while place.dir().exists() {
         match heal(place) {
             Ok(health) if !health.healed => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound && !place.dir().exists() => return Ok(()),
             other => tell(other),
         }
         crate::pause_ms(GUARD_REST_MS);

@@ -56,6 +56,11 @@ pub(crate) fn set_up(index: u32) -> Message {
     Message::new(libc::RTM_NEWLINK, 0, &interface(index, libc::IFF_UP))
 }
 
+/// Removes an interface, and its other end.
+pub(crate) fn delete(index: u32) -> Message {
+    Message::new(libc::RTM_DELLINK, 0, &interface(index, 0))
+}
+
 /// Gives an interface an address of its own, without a network around it.
 pub(crate) fn add_address(index: u32, address: Ipv4Addr) -> Message {
     let mut head = [INET, 32, 0, libc::RT_SCOPE_UNIVERSE, 0, 0, 0, 0];

@@ -25,7 +25,7 @@
 //! 6. A container is created with `--network none`; between its start and its command: [`adopt`].
 //! 7. `neap down`, when no node is left: [`remove`].
 //!
-//! As an ordinary user: [`loopback_only`] in the first process of the user and network namespace; [`Absent::NotRoot`]
+//! [`missing`] is for `neap doctor`. As an ordinary user: [`loopback_only`] in the first process of the user and network namespace; [`Absent::NotRoot`]
 //! is what to tell people.
 
 mod adopt;
@@ -50,5 +50,5 @@ pub use limits::{CONNECTIONS_PER_JOB_MAX, JOB_INTERFACE, LISTENERS_MAX, SUBNET_B
 pub use listeners::{ListenSpec, connect_inside, open_listeners};
 pub use place::Place;
 pub use ranks::{SharedNetwork, join};
-pub use router::{Absent, Health, ensure, heal, remove};
+pub use router::{Absent, Health, ensure, heal, missing, remove};
 pub use rules::CLOSED;

@@ -55,10 +55,14 @@ impl Place {
 
     /// Eight characters that tell installations apart where a name must be short.
     fn mark(&self) -> String {
+        format!("{:08x}", self.number())
+    }
+
+    pub(crate) fn number(&self) -> u32 {
         let hash = self.installation.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
-        format!("{:08x}", (hash ^ (hash >> 32)) as u32)
+        (hash ^ (hash >> 32)) as u32
     }
 
     /// Makes the folders. Only root can enter them.

@@ -14,7 +14,10 @@ use super::programs::{find, run};
 use super::{firewall, namespace, rules};
 
 const CONF: &str = "/proc/sys/net/ipv4/conf";
-const GONE_ROUNDS_MAX: u32 = 1000;
+
+/// Where the numbers of the host's interfaces towards routers begin, and how many there are; the router's own.
+const HOST_NUMBERS: u32 = 0x1000_0000;
+const UPLINK_NUMBER: u32 = 2;
 
 /// Why jobs have no network beyond their own loopback.
 #[derive(Debug, thiserror::Error)]
@@ -61,12 +64,30 @@ pub fn ensure(place: &Place) -> Result<Health, Absent> {
     heal_record(place, record).map_err(at("writing the firewall's rules"))
 }
 
-/// Writes the host's rules again if somebody has removed or changed them, and follows changes of the host's addresses
-/// and interfaces. Cheap when there is nothing to do.
+/// Writes the host's rules again if somebody has removed or changed them, sets up the router anew if it lost its link,
+/// and follows changes of the host's addresses and interfaces. Cheap when there is nothing to do. The same assumptions.
 pub fn heal(place: &Place) -> io::Result<Health> {
     let _lock = place.lock()?;
-    let record = place.record()?.ok_or_else(|| io::Error::other("the network is not set up"))?;
+    if place.record()?.is_none() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "the network is not set up"));
+    }
+    let mut host = Netlink::route()?;
+    let record = match standing(place, &mut host)? {
+        Some(record) => record,
+        None => build(place, &mut host).map_err(io::Error::other)?,
+    };
     heal_record(place, record)
+}
+
+/// Sentences for people about what keeps jobs from the outside, without changing anything.
+pub fn missing(place: &Place) -> Vec<String> {
+    if !rustix::process::geteuid().is_root() {
+        vec![Absent::NotRoot.to_string()]
+    } else if find("nft").is_none() {
+        vec![Absent::NoNft.to_string()]
+    } else {
+        place.record().ok().flatten().map_or_else(Vec::new, |record| record.missing)
+    }
 }
 
 /// Ends the network of an installation. Jobs that still run lose theirs.
@@ -91,6 +112,7 @@ pub fn remove(place: &Place) -> io::Result<()> {
         }
     }
     namespace::release(&place.router_pin())?;
+    delete_link(&mut Netlink::route()?, &place.interface())?;
     place.remove()?;
     drop(lock);
     Ok(())
@@ -119,7 +141,7 @@ fn standing(place: &Place, host: &mut Netlink) -> io::Result<Option<Record>> {
 fn build(place: &Place, host: &mut Netlink) -> Result<Record, Absent> {
     namespace::release(&place.router_pin()).map_err(at("removing a former router"))?;
     let interface = place.interface();
-    wait_until_gone(host, &interface).map_err(at("removing a former link"))?;
+    delete_link(host, &interface).map_err(at("removing a former link"))?;
     let record = claim_subnet(place, host)?;
     let subnet = record.subnet;
     let router = namespace::create_pinned(&place.router_pin()).map_err(at("making a network namespace"))?;
@@ -128,6 +150,8 @@ fn build(place: &Place, host: &mut Netlink) -> Result<Record, Absent> {
         harden("all")?;
         harden("default")?;
         fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
+        // Refusals are answered at once, each of them; only the refused job hears them.
+        fs::write("/proc/sys/net/ipv4/icmp_ratelimit", "0")?;
         // The router knows no IPv6; a kernel without it needs no switch.
         let _ = fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
         let _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
@@ -138,20 +162,20 @@ fn build(place: &Place, host: &mut Netlink) -> Result<Record, Absent> {
         .map_err(at("writing the router's rules"))?;
 
     let linking = at("linking the router to the host");
-    let here = End { name: &interface, index: 0, mac: HOST_MAC };
-    let there = End { name: UPLINK, index: 0, mac: ROUTER_MAC };
+    // Numbers that differ, as in `attach`.
+    let index = HOST_NUMBERS + place.number() % HOST_NUMBERS;
+    let here = End { name: &interface, index, mac: HOST_MAC };
+    let there = End { name: UPLINK, index: UPLINK_NUMBER, mac: ROUTER_MAC };
     host.change([links::create_pair(&here, &there, router.as_fd(), record.mtu)]).map_err(&linking)?;
-    let index = index_of(host, &interface).map_err(&linking)?;
-    let up = index_of(&mut inner, UPLINK).map_err(&linking)?;
     harden(&interface).map_err(&linking)?;
     let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6"), "1");
     let router_address = subnet.address(1);
     inner
         .change([
-            links::set_up(up),
-            links::add_address(up, router_address),
-            links::add_neighbour(up, GATEWAY, HOST_MAC),
-            links::add_route(Network { first: [0, 0, 0, 0].into(), bits: 0 }, up, Some(GATEWAY)),
+            links::set_up(UPLINK_NUMBER),
+            links::add_address(UPLINK_NUMBER, router_address),
+            links::add_neighbour(UPLINK_NUMBER, GATEWAY, HOST_MAC),
+            links::add_route(Network { first: [0, 0, 0, 0].into(), bits: 0 }, UPLINK_NUMBER, Some(GATEWAY)),
         ])
         .map_err(&linking)?;
     // The rules come before the way out.
@@ -178,15 +202,14 @@ fn index_of(netlink: &mut Netlink, name: &str) -> io::Result<u32> {
     found.map(|link| link.index).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// The link of a router that was just released goes with it, a little later.
-fn wait_until_gone(host: &mut Netlink, interface: &str) -> io::Result<()> {
-    for _ in 0..GONE_ROUNDS_MAX {
-        if !links::links(host)?.iter().any(|link| link.name == interface) {
-            return Ok(());
-        }
-        crate::pause_ms(2);
+/// Takes the host's interface away. It would go with the router, but somebody may still hold on to that. This takes
+/// the kernel tens of milliseconds, so it is done for no job.
+fn delete_link(host: &mut Netlink, interface: &str) -> io::Result<()> {
+    match index_of(host, interface) {
+        Ok(index) => host.change([links::delete(index)]),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(e),
     }
-    Err(io::Error::other(format!("the interface {interface} stays; remove it with `ip link delete {interface}`")))
 }
 
 fn claim_subnet(place: &Place, host: &mut Netlink) -> Result<Record, Absent> {
@@ -196,8 +219,7 @@ fn claim_subnet(place: &Place, host: &mut Netlink) -> Result<Record, Absent> {
     let mut used: Vec<Network> = routes.iter().map(|route| route.network).collect();
     used.extend(links::addresses(host).map_err(&choosing)?);
     used.extend(place.other_records().iter().map(|record| record.subnet));
-    let start = u32::from_str_radix(&place.interface()[5..], 16).unwrap_or(0);
-    let subnet = rules::free_subnet(&[SUBNETS_FIRST, SUBNETS_THEN], SUBNET_BITS, &used, start)
+    let subnet = rules::free_subnet(&[SUBNETS_FIRST, SUBNETS_THEN], SUBNET_BITS, &used, place.number())
         .ok_or_else(|| choosing(io::Error::other("198.18.0.0/15 and 10.128.0.0/9 are in use")))?;
     let links = links::links(host).map_err(&choosing)?;
     let mtu = routes

@@ -27,6 +27,8 @@ mod mltable;
 mod node;
 mod prepare;
 mod python;
+#[allow(dead_code)] // Until attempts have a network of their own.
+mod relay;
 mod run_variables;
 pub mod services;
 pub mod session;

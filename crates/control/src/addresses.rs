@@ -1,5 +1,8 @@
 //! Where the nodes of one attempt find each other. Nodes on this machine look like different hosts: each has an address
 //! of its own in 127.0.0.0/8, which needs no setting up. It opens nothing and asks nobody.
+//!
+//! The loopback that these addresses stand on is the attempt's: all its ranks on a machine share one network namespace
+//! (`neap_sandbox::net::join`), and no other attempt is in it.
 
 use std::net::Ipv4Addr;
 

@@ -17,6 +17,7 @@ mod landlock;
 mod launch;
 mod layers;
 mod lease;
+pub mod net;
 mod node;
 mod probe;
 mod remove;

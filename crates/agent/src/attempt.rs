@@ -2,9 +2,11 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use neap_protocol::{AttemptRef, AttemptSpec, Exit, FailureClass, Isolation, StopWhy};
+use neap_sandbox::net::SharedNetwork;
 use neap_sandbox::{Event, ExitRecord, Launch, Outcome, SLOTS_MAX, SpoolEnd, SpoolReader, Used, boot_ms};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -19,6 +21,7 @@ use crate::environment::order::Answer;
 use crate::environment::provide::{Ground, Provided};
 use crate::folder::Folder;
 use crate::gpus::{self, Held, Meter};
+use crate::network::{self, Door, Inside};
 use crate::node::{Node, Slot};
 use crate::prepare::{self, Layout, limits};
 use crate::python::Interpreter;
@@ -364,7 +367,15 @@ impl<'n> Running<'n> {
     ) -> Result<ExitRecord, Exit> {
         let mut passed_on = launch.head_bytes;
         let system = |e: String| prepare_failed(FailureClass::System, e);
-        let handle = self.node.spawner.launch(launch).map_err(|e| system(e.to_string()))?;
+        let shared = self.shared_network(launch).map_err(&system)?;
+        let joined = shared.as_ref().map(AsFd::as_fd);
+        let handle = self.node.spawner.launch(launch, joined).map_err(|e| system(e.to_string()))?;
+        let mut inside = Inside::default();
+        let (door, mut wishes) = Door::new();
+        let with_door = launch.view.is_some() && matches!(stage, Stage::Run(_));
+        if let Some(desk) = self.desk.get().filter(|_| with_door) {
+            desk.set_door(door);
+        }
         #[expect(
             deprecated,
             reason = "its successor is unsafe; the descriptor is owned by the value and never changes"
@@ -392,6 +403,14 @@ impl<'n> Running<'n> {
                                     self.tell(Input::Started { attempt: self.attempt, properties });
                                 }
                             }
+                            Event::Listening { sockets } => {
+                                let sockets = ready.get_inner_mut().take_sockets(sockets);
+                                inside.serve(&self.node.network.relay, sockets).map_err(|e| system(e.to_string()))?;
+                            }
+                            Event::Connected { error } => {
+                                let socket = ready.get_inner_mut().take_sockets(usize::from(error.is_none())).pop();
+                                inside.answer(error, socket);
+                            }
                             Event::Log { head_bytes } => self.said(&mut stage, &mut passed_on, head_bytes),
                             Event::Ended(record) => {
                                 if let Stage::Build { .. } = &stage {
@@ -407,6 +426,7 @@ impl<'n> Running<'n> {
                         return Err(system("its supervisor was killed from outside, and the attempt with it".into()));
                     }
                 }
+                Some(wish) = wishes.recv() => inside.ask(handle.get_ref(), wish),
                 order = orders.recv() => {
                     // A supervisor that is gone is noticed by reading.
                     let _ = match order {
@@ -426,6 +446,17 @@ impl<'n> Running<'n> {
                 }
             }
         }
+    }
+
+    /// The network namespace of an attempt on several nodes, which they share.
+    fn shared_network(&self, launch: &Launch) -> Result<Option<SharedNetwork>, String> {
+        let several = self.spec.ranks.as_ref().is_some_and(|ranks| ranks.addresses.len() > 1);
+        let (Some(place), true, true) = (&self.node.network.place, several, launch.view.is_some()) else {
+            return Ok(None);
+        };
+        let AttemptRef { job, attempt, .. } = self.attempt;
+        let joined = network::join(place, &format!("{job}-{attempt}"));
+        joined.map(Some).map_err(|e| format!("joining the network of the job's nodes: {e}"))
     }
 
     /// Its node is taken back: the job can see that before it is asked to end.

@@ -29,6 +29,12 @@ pub struct NodeConfig {
     /// The GPUs that are this node's and no other's; no more than `gpus`.
     #[serde(default)]
     pub gpu_devices: Vec<neap_sandbox::Gpu>,
+    /// The server's own URL, as the variables of jobs name it; empty: made from `server`.
+    #[serde(default)]
+    pub url: String,
+    /// No attempt on this node is isolated: the operator has switched that off.
+    #[serde(default)]
+    pub isolation_off: bool,
     /// Folders of the machine that isolated attempts see, read-only, beside the system's own.
     #[serde(default)]
     pub visible_paths: Vec<PathBuf>,
@@ -48,6 +54,10 @@ impl NodeConfig {
     /// Where environments are kept.
     pub(crate) fn environments_dir(&self) -> PathBuf {
         self.cache_dir.clone().unwrap_or_else(|| self.work_dir.join("cache")).join("environments")
+    }
+
+    pub(crate) fn url(&self) -> String {
+        if self.url.is_empty() { format!("https://{}", self.server) } else { self.url.clone() }
     }
 
     pub fn read(dir: &Path) -> Result<Self, Error> {

@@ -1,7 +1,6 @@
 //! An attempt with several processes, or on several nodes, as the agent sees it: what it adds to the launch, whose output
 //! its log is, and what became of it. What happens inside is the [launcher](crate::launcher)'s.
 
-use std::fmt::Write;
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -15,7 +14,6 @@ use crate::launcher::{COMMAND, PLAN, WORD};
 use crate::prepare::Layout;
 
 /// In an attempt's folder, where the job does not see it.
-const USERS_FILE: &str = "passwd";
 
 fn plan_of(spec: &AttemptSpec) -> Option<Plan> {
     let ranks = spec.ranks.clone()?;

@@ -23,6 +23,7 @@ use crate::distributed;
 use crate::environment::cache::Cache;
 use crate::folder::Folders;
 use crate::gpus::Gpus;
+use crate::network::{self, Network};
 use crate::node::{Engines, Node};
 use crate::services::{self, Desk};
 use crate::session::{ExitReason, Input, Output, Session};
@@ -79,7 +80,12 @@ struct Driver {
 }
 
 /// The agent's life, from its configuration to the reason of its end.
-pub(crate) async fn run(dir: &Path, config: NodeConfig, spawner: Spawner) -> Result<ExitReason, Error> {
+pub(crate) async fn run(
+    dir: &Path,
+    config: NodeConfig,
+    spawner: Spawner,
+    network: Network,
+) -> Result<ExitReason, Error> {
     // Fails only if another part of the program has chosen already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let file = |doing, path: &Path| {
@@ -92,7 +98,11 @@ pub(crate) async fn run(dir: &Path, config: NodeConfig, spawner: Spawner) -> Res
     std::fs::create_dir_all(&attempts).map_err(file("making", &attempts))?;
     let bundle = trust::write_bundle(&config.work_dir, &ca_pem)
         .map_err(file("writing the trusted roots in", &config.work_dir))?;
-    let facts = facts(&config, &spawner);
+    let mut facts = facts(&config, &spawner);
+    facts.isolation_missing.extend(network.missing.iter().cloned());
+    if let Some(place) = &network.place {
+        network::keep(place);
+    }
     boot_log::line(&format!(
         "agent {} of node {} started: {} milli-cores, {} MB, {} GPUs; isolation: {}",
         facts.agent_version,
@@ -121,6 +131,7 @@ pub(crate) async fn run(dir: &Path, config: NodeConfig, spawner: Spawner) -> Res
         path: std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned()),
         facts: facts.clone(),
         spawner,
+        network,
         users: neap_sandbox::Users::default(),
         ca_pem: ca_pem.clone(),
         blobs: OnceCell::new(),

@@ -24,6 +24,7 @@ pub mod launcher;
 mod light_environment;
 mod limits;
 mod mltable;
+mod network;
 mod node;
 mod prepare;
 mod python;
@@ -70,16 +71,21 @@ pub fn main(dir: &Path) -> Result<(), Error> {
     // Attempts read what the agent writes for them; what is private says so itself.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let config = NodeConfig::read(dir)?;
+    let network = network::set_up(&config);
     let spawner = neap_sandbox::Spawner::start(&neap_sandbox::SpawnerConfig {
         node_dir: dir.to_owned(),
         installation: config.installation.clone(),
         node: config.node,
         visible: config.visible_paths.clone(),
         hide: config.hide_paths.clone(),
+        network: network.place.clone(),
+        listen: network.relay.listeners(),
     })?;
-    spawner.prepare()?;
+    if !config.isolation_off {
+        spawner.prepare()?;
+    }
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Runtime)?;
     let tasks = tokio::task::LocalSet::new();
-    tasks.block_on(&runtime, driver::run(dir, config, spawner)).map(|_| ())
+    tasks.block_on(&runtime, driver::run(dir, config, spawner, network)).map(|_| ())
 }

@@ -14,6 +14,7 @@ use crate::environment::cache::Cache;
 use crate::environment::engine::Engine;
 use crate::folder::Folders;
 use crate::gpus::Gpus;
+use crate::network::Network;
 use crate::python::{self, Interpreter};
 use crate::session::prepare_failed;
 
@@ -27,6 +28,7 @@ pub(crate) struct Node {
     pub folders: Rc<Folders>,
     pub path: String,
     pub spawner: Spawner,
+    pub network: Network,
     /// Users for attempts and builds, each used once.
     pub users: Users,
     pub ca_pem: Vec<u8>,

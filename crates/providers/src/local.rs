@@ -37,6 +37,12 @@ pub struct LocalSettings {
     pub server: String,
     pub server_name: String,
     pub ca_pem: PathBuf,
+    /// The server's own URL, as jobs are told it.
+    pub url: String,
+    /// Jobs are not isolated: the operator has switched that off.
+    pub isolation_off: bool,
+    /// Folders that isolated jobs see, read-only, beside the system's own.
+    pub visible: Vec<PathBuf>,
     /// What this machine has.
     pub machine: Capacity,
     /// Its GPUs, or those that it is to pretend to have; as many as `machine` says.
@@ -233,6 +239,9 @@ pub(crate) fn write_config(settings: &LocalSettings, order: &NodeOrder) -> Resul
         memory_mb: given.memory_mb,
         gpus: given.gpus,
         gpu_devices,
+        url: settings.url.clone(),
+        isolation_off: settings.isolation_off,
+        visible_paths: settings.visible.clone(),
         hide_paths: settings.hide.clone(),
         work_dir: folder.clone(),
         cache_dir: Some(settings.cache.clone()),

@@ -29,7 +29,7 @@ fn main() {
     let root = tempfile::tempdir().expect("a folder");
     let installation = "spawn-rate".to_owned();
     let config =
-        SpawnerConfig { node_dir: root.path().into(), installation: installation.clone(), node: NODE, visible: Vec::new(), hide: vec![root.path().into()] };
+        SpawnerConfig { node_dir: root.path().into(), installation: installation.clone(), node: NODE, visible: Vec::new(), hide: vec![root.path().into()], network: None, listen: neap_sandbox::net::ListenSpec::default() };
     let spawner = Spawner::start(&config).expect("a spawner");
     let lease = Lease::open(root.path()).expect("a lease");
     lease.renew_until(boot_ms() + 1_000_000);
@@ -209,7 +209,7 @@ fn attempts(spawner: &Spawner, root: &Path, ms: usize, at_once: usize, full: boo
     let begin = Instant::now();
     let mut done = 0;
     for (slot, launch) in launches.iter().enumerate() {
-        live.push((slot, spawner.launch(launch).expect("launched")));
+        live.push((slot, spawner.launch(launch, None).expect("launched")));
     }
     while !live.is_empty() {
         let mut fds: Vec<PollFd<'_>> =
@@ -225,7 +225,7 @@ fn attempts(spawner: &Spawner, root: &Path, ms: usize, at_once: usize, full: boo
             done += 1;
             let (slot, _) = live.swap_remove(at);
             if begin.elapsed().as_millis() < ms as u128 {
-                live.push((slot, spawner.launch(&launches[slot]).expect("launched")));
+                live.push((slot, spawner.launch(&launches[slot], None).expect("launched")));
             }
         }
     }

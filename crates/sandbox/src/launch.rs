@@ -100,6 +100,10 @@ pub enum Event {
     Started,
     /// The head of the spool has this many bytes now.
     Log { head_bytes: u64 },
+    /// So many listening sockets came along: those that the agent serves inside the attempt's network.
+    Listening { sockets: usize },
+    /// The answer to a request for a connection inside: one socket came along, or this was in the way.
+    Connected { error: Option<String> },
     /// It is over: every process of the attempt is gone and the spool is complete.
     Ended(ExitRecord),
 }

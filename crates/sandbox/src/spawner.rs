@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
+use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
@@ -28,9 +29,12 @@ use crate::confine::Confinement;
 use crate::launch::{Event, Launch};
 use crate::layers::Layer;
 use crate::lease::LeaseReading;
+use crate::net::{Attacher, LISTENERS_MAX, ListenSpec, Place};
 use crate::probe::Capabilities;
 use crate::root::HostView;
-use crate::supervisor::{self, BASH, HEAD_BYTES, Inherited, Isolated, LAUNCH, STOP, STOP_ALL};
+use crate::supervisor::{
+    self, BASH, CONNECT, HEAD_BYTES, Inherited, Isolated, LAUNCH, LAUNCH_JOINED, Network, STOP, STOP_ALL,
+};
 use crate::sys::{self, Forked};
 
 /// The namespaces of an isolated attempt, beside those of users and networks.
@@ -49,6 +53,10 @@ pub struct SpawnerConfig {
     pub visible: Vec<PathBuf>,
     /// Folders that no isolated attempt sees, wherever they lie.
     pub hide: Vec<PathBuf>,
+    /// How isolated attempts get out, where that was set up. Without, each has its own loopback and nothing else.
+    pub network: Option<Place>,
+    /// What the agent serves inside every isolated attempt's network.
+    pub listen: ListenSpec,
 }
 
 /// Name of the empty folder, below the node's, that roots of attempts are mounted at.
@@ -132,11 +140,13 @@ impl Spawner {
     }
 
     /// Starts an attempt. What becomes of it is read from the handle.
-    pub fn launch(&self, launch: &Launch) -> Result<Attempt, Error> {
+    ///
+    /// With `network`, a network namespace that the attempt shares with others of its job, in place of its own.
+    pub fn launch(&self, launch: &Launch, network: Option<BorrowedFd<'_>>) -> Result<Attempt, Error> {
         let failed = |e: io::Error| Error::Spawner { doing: "asking for a supervisor", source: e };
         let body = serde_json::to_vec(launch).map_err(|e| failed(e.into()))?;
         let mut message = Vec::with_capacity(body.len() + HEAD_BYTES);
-        message.push(LAUNCH);
+        message.push(if network.is_some() { LAUNCH_JOINED } else { LAUNCH });
         message.extend_from_slice(&(body.len() as u64).to_le_bytes());
         message.extend_from_slice(&body);
         let isolated = launch.view.is_some();
@@ -146,15 +156,23 @@ impl Spawner {
         };
         let (number, stream) = match waiting {
             // One that was killed while it waited refuses; then there is a fresh one.
-            Some((number, stream)) if send_whole(&stream, &message).is_ok() => (number, stream),
+            Some((number, stream)) if send_launch(&stream, &message, network).is_ok() => (number, stream),
             Some(_) | None => {
                 let (number, stream) = self.supervisor(isolated).map_err(failed)?;
-                send_whole(&stream, &message).map_err(failed)?;
+                send_launch(&stream, &message, network).map_err(failed)?;
                 (number, stream)
             }
         };
         let slot = (!isolated).then_some(launch.slot);
-        Ok(Attempt { stream: Some(stream), unread: Vec::new(), ended: false, number, slot, idle: Arc::clone(&self.idle) })
+        Ok(Attempt {
+            stream: Some(stream),
+            unread: Vec::new(),
+            sockets: Vec::new(),
+            ended: false,
+            number,
+            slot,
+            idle: Arc::clone(&self.idle),
+        })
     }
 
     /// Has supervisors made for isolated attempts to come, as many as are missing. It waits for nobody.
@@ -203,6 +221,17 @@ impl Spawner {
     }
 }
 
+/// Sends a launch, and with its first byte the descriptor that belongs to it.
+fn send_launch(stream: &UnixStream, message: &[u8], network: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let Some(network) = network else { return send_whole(stream, message) };
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds = [network];
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    rustix::net::sendmsg(stream, &[IoSlice::new(&message[..1])], &mut control, SendFlags::NOSIGNAL)?;
+    send_whole(stream, &message[1..])
+}
+
 /// Writes everything, waiting where the socket is full: the supervisor on the other side only reads.
 fn send_whole(mut stream: &UnixStream, mut message: &[u8]) -> io::Result<()> {
     while !message.is_empty() {
@@ -228,6 +257,8 @@ pub struct Attempt {
     /// Taken only by `drop`.
     stream: Option<UnixStream>,
     unread: Vec<u8>,
+    /// Received and not yet given to anybody.
+    sockets: Vec<OwnedFd>,
     ended: bool,
     number: Number,
     /// Where another attempt of the slot may have the same supervisor.
@@ -258,18 +289,27 @@ impl Attempt {
         let mut heard = Heard::default();
         let mut buffer = [0; 4096];
         loop {
-            match self.stream().read(&mut buffer) {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(LISTENERS_MAX))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let mut into = [IoSliceMut::new(&mut buffer)];
+            let received =
+                rustix::net::recvmsg(self.stream(), &mut into, &mut control, RecvFlags::CMSG_CLOEXEC);
+            match received.map(|received| received.bytes) {
                 Ok(0) => heard.closed = true,
                 Ok(n) => {
-                    self.unread.extend_from_slice(&buffer[..n]);
-                    if n == buffer.len() {
-                        continue;
+                    for message in control.drain() {
+                        if let RecvAncillaryMessage::ScmRights(sockets) = message {
+                            self.sockets.extend(sockets);
+                        }
                     }
+                    self.unread.extend_from_slice(&buffer[..n]);
+                    // Descriptors end a piece; there may be more behind them.
+                    continue;
                 }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                Err(e) if e.kind() == io::ErrorKind::ConnectionReset => heard.closed = true,
-                Err(e) => return Err(e),
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(rustix::io::Errno::AGAIN) => {}
+                Err(rustix::io::Errno::CONNRESET) => heard.closed = true,
+                Err(e) => return Err(e.into()),
             }
             break;
         }
@@ -282,21 +322,32 @@ impl Attempt {
         Ok(heard)
     }
 
+    /// The sockets that came with an event, in their order.
+    pub fn take_sockets(&mut self, count: usize) -> Vec<OwnedFd> {
+        self.sockets.drain(..count.min(self.sockets.len())).collect()
+    }
+
+    /// Asks for a connection to a loopback address inside the attempt's network. An [`Event::Connected`] is the answer;
+    /// answers come in the order of the questions.
+    pub fn connect(&self, address: SocketAddrV4) -> io::Result<()> {
+        self.say(CONNECT, u64::from(address.ip().to_bits()) << 16 | u64::from(address.port()))
+    }
+
     /// Asks the process group to end, and ends the tree when its first process has, or after the grace.
     pub fn stop(&self, grace_ms: u64) -> io::Result<()> {
-        self.say_stop(STOP, grace_ms)
+        self.say(STOP, grace_ms)
     }
 
     /// Asks every process to end, and gives each of them the whole grace: a shell that ends at once does not take what it
     /// waited for with it.
     pub fn stop_patiently(&self, grace_ms: u64) -> io::Result<()> {
-        self.say_stop(STOP_ALL, grace_ms)
+        self.say(STOP_ALL, grace_ms)
     }
 
-    fn say_stop(&self, word: u8, grace_ms: u64) -> io::Result<()> {
+    fn say(&self, word: u8, number: u64) -> io::Result<()> {
         let mut message = [0; HEAD_BYTES];
         message[0] = word;
-        message[1..].copy_from_slice(&grace_ms.to_le_bytes());
+        message[1..].copy_from_slice(&number.to_le_bytes());
         self.stream().write_all(&message)
     }
 
@@ -338,6 +389,8 @@ fn serve(config: &SpawnerConfig, capabilities: &Capabilities, lease: &LeaseReadi
         own_user_namespace: !capabilities.root,
     };
     let _ = std::fs::DirBuilder::new().mode(0o700).create(&host.at);
+    // What hinders it was told to the agent when the network was set up.
+    let attacher = config.network.as_ref().and_then(|place| Attacher::open(place).ok());
     let mut spawner = Serving {
         lease,
         shell: if Path::new("/bin/bash").exists() { BASH } else { c"/bin/sh" },
@@ -346,6 +399,8 @@ fn serve(config: &SpawnerConfig, capabilities: &Capabilities, lease: &LeaseReadi
         supervisors: BTreeMap::new(),
         host,
         confinement: capabilities.confinement(&config.visible),
+        attacher,
+        listen: &config.listen,
         user_namespace: (!capabilities.root)
             .then(|| (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw())),
     };
@@ -370,9 +425,14 @@ struct Serving<'a> {
     host: HostView,
     /// None where this machine cannot isolate.
     confinement: Option<Confinement>,
+    attacher: Option<Attacher>,
+    listen: &'a ListenSpec,
     user_namespace: Option<(u32, u32)>,
 }
 
+/// What a supervisor hears of its network: it leads outside, or there is none but its own.
+pub(crate) const ATTACHED: u8 = b'A';
+pub(crate) const ALONE: u8 = b'N';
 /// Above this many, those that have ended are forgotten.
 const SUPERVISORS_KNOWN_MAX: usize = 64;
 
@@ -393,14 +453,27 @@ impl Serving<'_> {
                 flags |= libc::CLONE_NEWUSER as u64;
             }
         }
+        let own_network = flags & libc::CLONE_NEWNET as u64 != 0;
+        let (told, tell) = match rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC) {
+            Ok(ends) => ends,
+            Err(e) => return refuse(agent, "making a pipe", &e.into()),
+        };
         match sys::fork(flags) {
             Ok(Forked::Parent(pid)) => {
+                if own_network {
+                    let word = if self.attach(pid) { ATTACHED } else { ALONE };
+                    let _ = rustix::io::write(&tell, &[word]);
+                }
                 self.supervisors.insert(number, pid);
                 if self.supervisors.len() > SUPERVISORS_KNOWN_MAX {
                     self.supervisors.retain(|_, pid| sys::kill(*pid, 0).is_ok());
                 }
             }
             Ok(Forked::Child) => {
+                drop(tell);
+                for held in self.attacher.iter().flat_map(Attacher::descriptors) {
+                    sys::close_now(&held);
+                }
                 let inherited = Inherited {
                     lease: self.lease,
                     shell: self.shell,
@@ -410,6 +483,7 @@ impl Serving<'_> {
                         confinement,
                         host: &self.host,
                         map_self: self.user_namespace,
+                        network: own_network.then_some(Network { told: &told, listen: self.listen }),
                     }),
                 };
                 sys::close_now(socket);
@@ -420,6 +494,17 @@ impl Serving<'_> {
             }
             Err(e) => refuse(agent, "forking a supervisor", &e),
         }
+    }
+
+    /// Connects the network of a supervisor that waits for it.
+    fn attach(&mut self, pid: i32) -> bool {
+        let Some(attacher) = &mut self.attacher else { return false };
+        let attached = File::open(format!("/proc/{pid}/ns/net")).and_then(|namespace| attacher.attach(namespace.as_fd()));
+        if let Err(e) = &attached {
+            // The agent's own log is this process's stderr.
+            let _ = writeln!(io::stderr(), "neap: an attempt is without a network: {e}");
+        }
+        attached.is_ok()
     }
 
     /// Orphans of a lost supervisor become this process's children: it is their subreaper. They do so when the

@@ -7,14 +7,18 @@
 //! each other anyway; for them it stays for the next one of its slot.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+};
 use rustix::pipe::PipeFlags;
 
 use crate::cgroup::{NodeCgroup, SlotCgroup};
@@ -22,16 +26,22 @@ use crate::confine::{Confinement, confine};
 use crate::launch::{Event, ExitRecord, Launch, Outcome, TIMEOUT_GRACE_MS, Used};
 use crate::layers::Layer;
 use crate::lease::{LeaseReading, boot_ms};
+use crate::net::{self, LISTENERS_MAX, ListenSpec};
 use crate::root::{self, HostView, Root, StepError};
+use crate::spawner::{ALONE, ATTACHED};
 use crate::spool::{SpoolEnd, SpoolWriter};
 use crate::sys::{self, ChildStack, Program, ProgramSpec, Reaped};
 
 /// What the agent sends begins with one of these and a little-endian number: the length of the launch that
 /// follows, or the grace in milliseconds.
 pub(crate) const LAUNCH: u8 = b'L';
+/// The same, and a network namespace to enter comes along.
+pub(crate) const LAUNCH_JOINED: u8 = b'J';
 pub(crate) const STOP: u8 = b'S';
 /// A stop in which every process has the grace, and not only the first.
 pub(crate) const STOP_ALL: u8 = b'A';
+/// A connection to a port of the attempt's own network is wanted.
+pub(crate) const CONNECT: u8 = b'C';
 /// The shell whose ways are known well enough to do without it.
 pub(crate) const BASH: &std::ffi::CStr = c"/bin/bash";
 pub(crate) const HEAD_BYTES: usize = 9;
@@ -65,6 +75,15 @@ pub(crate) struct Isolated<'a> {
     pub host: &'a HostView,
     /// User and group to be mapped to themselves in the user namespace it was forked into.
     pub map_self: Option<(u32, u32)>,
+    pub network: Option<Network<'a>>,
+}
+
+/// What a supervisor knows of the network namespace that it was forked into.
+pub(crate) struct Network<'a> {
+    /// Where it is told whether the network leads outside.
+    pub told: &'a OwnedFd,
+    /// What is opened in it for the agent.
+    pub listen: &'a ListenSpec,
 }
 
 /// Runs attempts until there is no more to run, or the agent closes the socket.
@@ -72,10 +91,10 @@ pub(crate) fn supervise(inherited: &Inherited<'_>, agent: &UnixStream) {
     sys::new_session();
     sys::set_name(c"neap-supervisor");
     let mut supervisor = Supervisor::new(inherited, agent);
-    while let Some(launch) = receive(agent) {
+    while let Some((launch, joined)) = receive(agent) {
         let mut words = Vec::new();
         let record = match &mut supervisor {
-            Ok(supervisor) => supervisor.run(inherited, &launch, &mut words),
+            Ok(supervisor) => supervisor.run(inherited, &launch, joined, &mut words),
             Err((step, e)) => not_started(step, e),
         };
         words.push(Event::Ended(record));
@@ -91,17 +110,38 @@ pub(crate) fn not_started(step: &str, e: &io::Error) -> ExitRecord {
 }
 
 /// Waits for the next launch. A stop that came too late for the attempt before is passed over.
-fn receive(mut agent: &UnixStream) -> Option<Launch> {
+fn receive(mut agent: &UnixStream) -> Option<(Launch, Option<OwnedFd>)> {
     let mut head = [0; HEAD_BYTES];
-    loop {
-        agent.read_exact(&mut head).ok()?;
-        if head[0] == LAUNCH {
-            break;
+    let joined = loop {
+        let joined = receive_byte(agent, &mut head[0])?;
+        agent.read_exact(&mut head[1..]).ok()?;
+        if head[0] == LAUNCH || head[0] == LAUNCH_JOINED {
+            break joined.filter(|_| head[0] == LAUNCH_JOINED);
         }
-    }
+    };
     let mut body = vec![0; number(&head) as usize];
     agent.read_exact(&mut body).ok()?;
-    serde_json::from_slice(&body).ok()
+    Some((serde_json::from_slice(&body).ok()?, joined))
+}
+
+/// One byte, and the descriptor that comes with it if one does.
+fn receive_byte(agent: &UnixStream, byte: &mut u8) -> Option<Option<OwnedFd>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut buffer = [0];
+    loop {
+        let mut into = [IoSliceMut::new(&mut buffer)];
+        match rustix::net::recvmsg(agent, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Ok(received) if received.bytes == 1 => break,
+            Err(rustix::io::Errno::INTR) => {}
+            Ok(_) | Err(_) => return None,
+        }
+    }
+    *byte = buffer[0];
+    Some(control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    }))
 }
 
 fn number(head: &[u8; HEAD_BYTES]) -> u64 {
@@ -117,6 +157,36 @@ fn tell(agent: &UnixStream, events: &[Event], flags: SendFlags) -> io::Result<()
     }
     rustix::net::send(agent, &lines, flags | SendFlags::NOSIGNAL)?;
     Ok(())
+}
+
+/// The same with sockets that come along.
+fn tell_with(agent: &UnixStream, event: &Event, sockets: &[OwnedFd]) -> io::Result<()> {
+    let mut line = serde_json::to_vec(event)?;
+    line.push(b'\n');
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(LISTENERS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
+    if !fds.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(&fds));
+    }
+    rustix::net::sendmsg(agent, &[IoSlice::new(&line)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Opens what the agent serves inside, and passes it on.
+fn listen(agent: &UnixStream, spec: &ListenSpec) -> io::Result<()> {
+    let sockets = net::open_listeners(spec)?;
+    tell_with(agent, &Event::Listening { sockets: sockets.len() }, &sockets)
+}
+
+/// Waits until the network is there, and opens what the agent serves inside.
+fn prepare_network(agent: &UnixStream, network: &Network<'_>) -> io::Result<()> {
+    let mut word = [ALONE];
+    rustix::io::read(network.told, &mut word)?;
+    if word[0] != ATTACHED {
+        net::loopback_only()?;
+    }
+    listen(agent, network.listen)
 }
 
 /// What is there before the first attempt.
@@ -182,6 +252,9 @@ impl<'a> Supervisor<'a> {
                     .and_then(|()| sys::mount(c"proc", c"/proc", c"proc", 0, c""))
                     .map_err(|e| ("mounting /proc", e))?;
             }
+            if let Some(network) = &isolated.network {
+                prepare_network(agent, network).map_err(|e| ("preparing the network", e))?;
+            }
         } else {
             sys::become_subreaper();
         }
@@ -208,7 +281,24 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Runs an attempt. What is still to be said before its end is added to `words`.
-    fn run(&mut self, inherited: &Inherited<'_>, launch: &Launch, words: &mut Vec<Event>) -> ExitRecord {
+    fn run(
+        &mut self,
+        inherited: &Inherited<'_>,
+        launch: &Launch,
+        joined: Option<OwnedFd>,
+        words: &mut Vec<Event>,
+    ) -> ExitRecord {
+        let network = inherited.isolated.as_ref().and_then(|isolated| isolated.network.as_ref());
+        if let (Some(network), Some(joined)) = (network, joined)
+            && let Err(e) = rustix::thread::move_into_link_name_space(
+                joined.as_fd(),
+                Some(rustix::thread::LinkNameSpaceType::Network),
+            )
+            .map_err(io::Error::from)
+            .and_then(|()| listen(self.agent, network.listen))
+        {
+            return not_started("entering the network of the job's ranks", &e);
+        }
         match self.start(inherited, launch) {
             Ok(current) => current.run(launch, words),
             Err((step, e)) => not_started(step, &e),
@@ -313,6 +403,7 @@ impl Current<'_, '_> {
                         ending = Some(Ending { outcome, kill_at_ms, patient });
                         self.ask_to_end(patient);
                     }
+                    Heard::Connect(address) => self.connect(address),
                     Heard::AgentGone => ending = Some(Ending::now(Outcome::AgentLost)),
                 }
             }
@@ -419,6 +510,15 @@ impl Current<'_, '_> {
         }
     }
 
+    /// Begins a connection inside the attempt's network, for the agent, who is not in it.
+    fn connect(&self, address: SocketAddrV4) {
+        let (event, sockets) = match net::connect_inside(address.into()) {
+            Ok(socket) => (Event::Connected { error: None }, vec![socket]),
+            Err(e) => (Event::Connected { error: Some(e.to_string()) }, Vec::new()),
+        };
+        let _ = tell_with(self.supervisor.agent, &event, &sockets);
+    }
+
     /// The polite signal: to the process group, or to everybody.
     fn ask_to_end(&self, everybody: bool) {
         let whole = everybody && self.supervisor.whole_namespace;
@@ -445,6 +545,10 @@ impl Current<'_, '_> {
         match rustix::net::recv(self.supervisor.agent, &mut head, RecvFlags::DONTWAIT) {
             Ok((0, _)) => Heard::AgentGone,
             Ok(_) if head[0] == STOP => Heard::Stop { grace_ms: number(&head), patient: false },
+            Ok(_) if head[0] == CONNECT => {
+                let (address, port) = (number(&head) >> 16, number(&head) & 0xffff);
+                Heard::Connect(SocketAddrV4::new(Ipv4Addr::from_bits(address as u32), port as u16))
+            }
             Ok(_) if head[0] == STOP_ALL => Heard::Stop { grace_ms: number(&head), patient: true },
             // The agent launches nothing here while an attempt runs.
             Ok(_) => Heard::AgentGone,
@@ -517,6 +621,7 @@ struct Ready {
 enum Heard {
     Nothing,
     Stop { grace_ms: u64, patient: bool },
+    Connect(SocketAddrV4),
     AgentGone,
 }
 

@@ -544,7 +544,7 @@ pub(crate) fn give_to(fd: &OwnedFd, user: u32) {
 }
 
 /// Closes a descriptor that a forked copy inherited and must not hold. The copy never returns to its owner.
-pub(crate) fn close_now(fd: &OwnedFd) {
+pub(crate) fn close_now(fd: &impl AsRawFd) {
     // SAFETY: the process ends with `_exit` without using or dropping the owner.
     unsafe { libc::close(fd.as_raw_fd()) };
 }

@@ -89,6 +89,8 @@ impl World {
             node,
             visible: Vec::new(),
             hide: vec![root.path().into()],
+            network: None,
+            listen: neap_sandbox::net::ListenSpec::default(),
         })
         .expect("a spawner");
         let lease = Lease::open(root.path()).expect("a lease");
@@ -155,7 +157,7 @@ impl World {
 
     fn start(&self, launch: &Launch) -> Running {
         Running {
-            attempt: self.spawner.launch(launch).expect("launched"),
+            attempt: self.spawner.launch(launch, None).expect("launched"),
             seen: Vec::new(),
             launch: launch.clone(),
         }

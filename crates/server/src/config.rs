@@ -199,6 +199,8 @@ pub struct Local {
     pub max_nodes: u32,
     pub capacity: CapacityRule,
     pub isolation: IsolationRule,
+    /// Folders of this machine that isolated jobs see, read-only, beside the system's own (`/usr`, `/etc`, `/opt`).
+    pub visible_paths: Vec<PathBuf>,
     /// `host:port` that agents dial in place of the server's own: a proxy that a test puts between them.
     pub agent_dial: Option<String>,
     /// So many GPUs are pretended; those of the machine are then not used.
@@ -289,6 +291,7 @@ impl Default for Local {
             max_nodes: 64,
             capacity: CapacityRule::Nominal,
             isolation: IsolationRule::Full,
+            visible_paths: Vec::new(),
             agent_dial: None,
             emulate_gpus: 0,
             simulated_agents: false,

@@ -14,6 +14,7 @@ use neap_faces::{App, Observability, ServerFacts};
 use neap_identity::{Authority, IdentitySecret, Issuer, JoinTokens, RunTokens, UsedNonces, Vault};
 use neap_ledger::Document;
 use neap_parallel::Batches;
+use neap_protocol::Isolation;
 use neap_providers::{LocalProvider, LocalSettings, News, Provider, SimulatedProvider};
 use neap_sandbox::Gpu;
 use neap_storage::Store;
@@ -216,7 +217,7 @@ impl Server<'_> {
             secret: keys.secret,
             base_url: url.clone(),
             installation: Arc::new(neap_faces::Installation {
-                id: installation.id,
+                id: installation.id.clone(),
                 subscription_id: installation.subscription_id,
                 tenant_id: installation.tenant_id,
             }),
@@ -257,7 +258,11 @@ impl Server<'_> {
         tracing::info!(%url, data = %self.folder.root().display(), "serving");
 
         let shutdown = asked_to_end(&control.handle).await?;
+        let nodes_stay = shutdown.leave_nodes;
         let left = end(control, shutdown).await;
+        if !nodes_stay && left == 0 {
+            remove_network(&installation.id).await;
+        }
         close.send_replace(true);
         let _ = tokio::time::timeout(Duration::from_secs(2), serving).await;
         if let Some(exporter) = exporter {
@@ -337,6 +342,9 @@ impl Server<'_> {
             server: self.config.local.agent_dial.clone().unwrap_or_else(|| format!("{host}:{port}")),
             server_name: host.to_owned(),
             ca_pem: self.folder.identity().join("ca.pem"),
+            url: format!("https://{host}:{port}"),
+            isolation_off: self.config.isolation() == Isolation::Off,
+            visible: self.config.local.visible_paths.clone(),
             machine: self.machine,
             gpus: self.gpus.clone(),
             cache: self.folder.cache(),
@@ -409,6 +417,16 @@ async fn asked_to_end(handle: &Handle) -> std::io::Result<Shutdown> {
         _ = interrupt.recv() => by_signal,
         _ = terminate.recv() => by_signal,
     })
+}
+
+/// Takes away what agents have set up on this machine for the network of jobs, if anything.
+async fn remove_network(installation: &str) {
+    let place = neap_sandbox::net::Place::new(installation);
+    match tokio::task::spawn_blocking(move || neap_sandbox::net::remove(&place)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "the network of jobs was not removed"),
+        Err(error) => tracing::warn!(%error, "removing the network of jobs was interrupted"),
+    }
 }
 
 /// Returns how many nodes could not be stopped.

@@ -60,6 +60,18 @@ impl Relay {
         Self::with(server, url, &resolv_conf, hosts)
     }
 
+    /// Nothing but names.
+    pub(crate) fn none() -> Self {
+        let resolv_conf = names::read("/etc/resolv.conf");
+        Self {
+            forwards: Vec::new(),
+            named: Vec::new(),
+            resolvers: names::resolvers(&resolv_conf),
+            resolv_conf: names::resolv_conf(&resolv_conf, RESOLVER.ip()),
+            machine_hosts: String::new(),
+        }
+    }
+
     fn with(server: &str, url: &str, resolv_conf: &str, machine_hosts: String) -> io::Result<Self> {
         let (host, port) = authority(url).ok_or_else(|| {
             let what = format!("{url:?} is not the URL of a server");

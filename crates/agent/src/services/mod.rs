@@ -10,6 +10,7 @@ mod script;
 mod stream;
 mod watch;
 
+use std::cell::OnceCell;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -19,6 +20,7 @@ use neap_sandbox::Launch;
 use tokio::sync::watch as signal;
 
 use crate::distributed;
+use crate::network::Door;
 use crate::prepare::Layout;
 use crate::tree::Tree;
 use script::Place;
@@ -41,6 +43,8 @@ pub(crate) struct Desk {
     services: Vec<Service>,
     /// The folder that the job sees as `/tmp`.
     tmp: Tree,
+    /// Into the attempt's own network, where it has one.
+    door: OnceCell<Door>,
     /// True when the attempt is over: no stream outlives it.
     closed: signal::Sender<bool>,
 }
@@ -64,6 +68,11 @@ impl Desk {
     /// From here on nothing is reached any more.
     pub(crate) fn close(&self) {
         let _ = self.closed.send(true);
+    }
+
+    /// From here on services are reached inside the attempt's network.
+    pub(crate) fn set_door(&self, door: Door) {
+        let _ = self.door.set(door);
     }
 
     fn find(&self, name: &str) -> Option<&Service> {
@@ -101,7 +110,7 @@ pub(crate) fn arrange(
         }
         start_before(launch, &seen.join(script::FILE), in_container);
     }
-    Ok(Some(Desk { attempt, services, tmp: tmp.clone(), closed: signal::Sender::new(false) }))
+    Ok(Some(Desk { attempt, services, tmp: tmp.clone(), door: OnceCell::new(), closed: signal::Sender::new(false) }))
 }
 
 /// Has the script run before the command, and the command as it would have run without.

@@ -2,6 +2,7 @@
 //! with the attempt.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 
@@ -13,6 +14,7 @@ use tokio::net::{TcpStream, UnixStream};
 use super::script::{self, SOCKET};
 use super::{DIR, Desk, Service, Target};
 use crate::config::NodeConfig;
+use crate::relay;
 use crate::connection::{self, Credentials};
 
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin {}
@@ -60,9 +62,9 @@ impl Desk {
     pub(super) async fn connect(&self, service: &Service) -> io::Result<Box<dyn Duplex>> {
         match &service.target {
             Target::Port(at) => {
-                let stream = TcpStream::connect(at)
-                    .await
-                    .map_err(|e| io::Error::new(e.kind(), format!("port {}: {e}", at.port())))?;
+                let stream = self.dial(*at).await;
+                let stream =
+                    stream.map_err(|e| io::Error::new(e.kind(), format!("port {}: {e}", at.port())))?;
                 stream.set_nodelay(true)?;
                 Ok(Box::new(stream))
             }
@@ -72,6 +74,13 @@ impl Desk {
                 let path = format!("/proc/self/fd/{}", socket.as_raw_fd());
                 Ok(Box::new(UnixStream::connect(path).await?))
             }
+        }
+    }
+
+    async fn dial(&self, at: SocketAddr) -> io::Result<TcpStream> {
+        match (self.door.get(), at) {
+            (Some(door), SocketAddr::V4(at)) => relay::established(door.connect(at).await?).await,
+            (Some(_), SocketAddr::V6(_)) | (None, _) => TcpStream::connect(at).await,
         }
     }
 
@@ -106,6 +115,7 @@ mod tests {
             attempt: AttemptRef { job: 1, attempt: 1 },
             services: vec![service.clone()],
             tmp: Tree::open(tmp.path(), None).unwrap().with_user(owner),
+            door: std::cell::OnceCell::new(),
             closed: tokio::sync::watch::Sender::new(false),
         };
         assert!(desk(None).connect(&service).await.is_err(), "nothing is there");

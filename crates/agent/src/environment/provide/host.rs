@@ -243,8 +243,8 @@ impl Running<'_> {
                     .chain(python::installation(&recipe.python.program))
                     .collect(),
                 closed_devices: self.node.gpus.files(),
-                resolver: None,
-                hosts: String::new(),
+                resolver: Some(self.node.network.relay.resolv_conf().to_owned()),
+                hosts: self.node.network.relay.hosts(),
             }),
             ..self.launch(layout)
         };

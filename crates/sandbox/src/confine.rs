@@ -89,6 +89,7 @@ fn restrict_files(
     let mut rules: Vec<(&Path, Access)> = vec![
         (Path::new("/"), Access::List),
         (Path::new("/proc"), Access::Use),
+        (Path::new("/sys"), Access::Read),
         (Path::new("/dev"), Access::Use),
         (Path::new("/dev/shm"), Access::Change),
         (Path::new("/dev/pts"), Access::Change),

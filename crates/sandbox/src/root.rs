@@ -19,8 +19,8 @@ use crate::launch::{JOBS_PLACE, View};
 use crate::sys;
 
 /// Folders of the machine that every job sees, read-only: programs, libraries and their configuration.
-pub(crate) const SYSTEM: [&str; 11] =
-    ["bin", "etc", "lib", "lib32", "lib64", "libx32", "nix", "opt", "sbin", "sys", "usr"];
+pub(crate) const SYSTEM: [&str; 10] =
+    ["bin", "etc", "lib", "lib32", "lib64", "libx32", "nix", "opt", "sbin", "usr"];
 /// Device files that every job has.
 const DEVICES: [(&str, u32); 6] = [("null", 3), ("zero", 5), ("full", 7), ("random", 8), ("urandom", 9), ("tty", 0)];
 /// Device files of GPUs and what their drivers need beside them, as far as they are not closed to the job.
@@ -70,7 +70,7 @@ impl Root {
         for name in SYSTEM {
             show_system(at, name).map_err(step("showing a folder of the machine"))?;
         }
-        for folder in ["dev", "home", "mnt", "proc", "run", "tmp", "var", "var/tmp", OWN_FILES] {
+        for folder in ["dev", "home", "mnt", "proc", "run", "sys", "tmp", "var", "var/tmp", OWN_FILES] {
             make_folder(&at.join(folder)).map_err(step("making the folders of the new root"))?;
         }
         symlink("../tmp", at.join("run/lock")).map_err(step("making the folders of the new root"))?;
@@ -87,6 +87,7 @@ impl Root {
             }
             other => other.map_err(step("mounting /proc"))?,
         }
+        show_kernel(&at.join("sys"), host.own_user_namespace).map_err(step("showing /sys"))?;
         build_devices(&at.join("dev"), host.own_user_namespace).map_err(step("making /dev"))?;
         for (name, content) in [("passwd", ""), ("group", ""), ("hosts", HOSTS)] {
             own_file(at, name, content).map_err(step("making the files of the new root"))?;
@@ -148,7 +149,8 @@ fn show_system(at: &Path, name: &str) -> io::Result<()> {
         Ok(found) if found.is_symlink() => symlink(fs::read_link(&from)?, to),
         Ok(found) if found.is_dir() => {
             make_folder(&to)?;
-            bind_tree(&from, &to, sys::READ_ONLY | sys::NO_SETUID | sys::NO_DEVICES)
+            let attributes = sys::READ_ONLY | sys::NO_SETUID | sys::NO_DEVICES;
+            bind_tree(&from, &to, attributes)
         }
         Ok(_) => Ok(()),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -193,6 +195,17 @@ fn cover(at: &Path, hide: &[PathBuf]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// What the kernel tells of its devices; not the cgroups of others, which are mounted below. In a user namespace they
+/// cannot be left out, and can be read but not changed.
+fn show_kernel(to: &Path, own_user_namespace: bool) -> io::Result<()> {
+    if own_user_namespace {
+        return bind_tree(Path::new("/sys"), to, sys::READ_ONLY | sys::NO_SETUID | sys::NO_DEVICES);
+    }
+    let tree = sys::open_tree(c"/sys")?;
+    sys::set_attributes(&tree, sys::READ_ONLY | sys::NO_SETUID | sys::NO_DEVICES, false)?;
+    sys::move_mount(&tree, &path_text(to)?)
 }
 
 fn build_devices(dev: &Path, own_user_namespace: bool) -> io::Result<()> {

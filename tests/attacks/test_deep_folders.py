@@ -7,6 +7,11 @@ or deletes them by recursion overflows his stack: first the agent, then the serv
 (`crates/agent/src/tree.rs`), which fail the job with a reason.
 """
 
+import os
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from aftermath import assert_other_jobs_run, assert_replays, assert_serving, reason_of
@@ -56,18 +61,25 @@ def test_outputs_too_deep_fail_the_job_with_its_reason(attacked):
     assert_other_jobs_run(attacked, "work")
 
 
-def test_the_server_starts_over_what_a_dead_node_left(attacked):
-    """The node dies before its agent has deleted anything; the server, killed as well, finds the folder when it starts."""
+def test_the_server_deletes_what_a_dead_node_left(attacked):
+    """The node dies before its agent has deleted anything: that is left to the server."""
     job = attacked.submit("work", nest(".") + "\necho deep\nsleep 600", name=unique("deep"))
     wait_until(lambda: "deep" in attacked.log(job), "the folders are there", 60)
-    agents = [pid for pid, _ in attacked.agents()]
-    attacked.kill()
-    import os
-    import signal
-
-    for pid in agents:
-        os.kill(pid, signal.SIGKILL)
-    attacked.up()
+    [folder] = [path for path in attempts(attacked) if (path / "work/exe/wd/d").exists()]
+    number = folder.parent.parent.name
+    [agent] = [pid for pid, line in attacked.agents() if line.endswith(f"/nodes/{number}")]
+    os.kill(agent, signal.SIGKILL)
     attacked.cli("job", "cancel", "-n", job, check=False)
-    wait_until(lambda: not any((path / "work/exe/wd/d").exists() for path in attempts(attacked)), "the server deletes them", 90)
+    wait_until(lambda: not folder.exists(), "the server deletes the folder", 60)
+    assert_serving(attacked, "work")
+
+
+def test_the_server_starts_over_what_is_left(attacked):
+    """A server that died at the deletion finds the folder again at its next start."""
+    attacked.kill()
+    left = attacked.home / "nodes" / "999999" / "attempts" / "1" / "work"
+    left.mkdir(parents=True)
+    subprocess.run([sys.executable, "-c", NEST.format(depth=DEPTH)], cwd=left, check=True, stdout=subprocess.DEVNULL)
+    attacked.up()
+    wait_until(lambda: not left.exists(), "the server deletes the folder", 60)
     assert_serving(attacked, "work")

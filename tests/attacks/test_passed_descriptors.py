@@ -106,13 +106,14 @@ def test_a_folder_that_was_passed_on_is_nobodys_next(attacked):
         (folder / name).write_text("print('of the victim')\n")
     name = unique("victim")
     (server.home / "victim.yaml").write_text(
-        f"command: python3 code.py; touch here; echo ready; while [ ! -e over ] && [ $((n=n+1)) -lt 100 ]; do sleep 0.1; done; ls\ncode: {folder}\nenvironment: azureml:plain:1\ncompute: azureml:work\nexperiment_name: attacks\n"
+        f"command: python3 code.py; touch here; echo ready; sleep 600\ncode: {folder}\nenvironment: azureml:plain:1\ncompute: azureml:work\nexperiment_name: attacks\n"
     )
     server.cli("job", "create", "-f", server.home / "victim.yaml", "-n", name)
-    wait_until(lambda: "ready" in server.log(name) or server.status(name) in ("Failed", "Completed"), "the victim runs", 60)
+    wait_until(lambda: "ready" in server.log(name) or server.status(name) == "Failed", "the victim runs", 60)
     seen = accomplice.act(LOOK)
     assert target.read_text() == "untouched", "the agent wrote the victim's code through a planted link"
     assert "here" not in seen.split(), f"the accomplice sees the victim's folder: {seen}"
-    server.wait_job(name, "Completed")
     assert "of the victim" in server.log(name)
+    server.cli("job", "cancel", "-n", name)
+    server.wait_job(name, "Canceled")
     assert_serving(server, "work")

@@ -133,7 +133,8 @@ async fn bring(
     }
     let marks = futures_util::stream::iter(&record.files)
         .map(|file| async move {
-            let into = tree.create(&file.name, 0o600).map_err(|e| e.to_string())?;
+            // What its output had before the job is there already.
+            let into = tree.create_anew(&file.name, 0o600).map_err(|e| e.to_string())?;
             let (_, fetched) = blobs.fetch(at, &format!("{CHECKPOINT_FILES}{}", file.content), into).await?;
             let wanted = file.clone();
             let finished = tokio::task::spawn_blocking(move || finish(&fetched, &wanted)).await;
@@ -145,7 +146,10 @@ async fn bring(
         .await?;
     // After everything else. Nothing on record lies below one, and the tree follows none.
     for link in &record.links {
-        tree.make_link(&link.target, &link.name).map_err(text)?;
+        match tree.make_link(&link.target, &link.name) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(text(e)),
+            Ok(()) | Err(_) => {}
+        }
     }
     Ok(marks)
 }

@@ -111,6 +111,22 @@ impl Tree {
         self.as_user(|| self.new_file(&below, mode)).map_err(|e| doing("creating", &below, &e))
     }
 
+    /// A new file in place of one that is there.
+    pub(crate) fn create_anew(&self, below: &str, mode: u32) -> io::Result<File> {
+        match self.create(below, mode) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                let plain = relative(below)?;
+                self.as_user(|| {
+                    let (parent, name) = self.parent_of(&plain)?;
+                    Ok(rustix::fs::unlinkat(parent, name, AtFlags::empty())?)
+                })
+                .map_err(|e| doing("replacing", below, &e))?;
+                self.create(below, mode)
+            }
+            made => made,
+        }
+    }
+
     /// A new file with this content.
     pub(crate) fn write(&self, below: &str, mode: u32, content: &[u8]) -> io::Result<()> {
         self.create(below, mode)?.write_all(content).map_err(|e| doing("writing", below, &e))

@@ -164,6 +164,9 @@ fn what_is_there_is_neither_written_to_nor_replaced() {
     tree.write("a/f", 0o600, b"first").unwrap();
     let again = tree.write("a/f", 0o600, b"second").unwrap_err();
     assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+    symlink("/etc/passwd", dir.path().join("a/link")).unwrap();
+    std::io::Write::write_all(&mut tree.create_anew("a/link", 0o600).unwrap(), b"anew").unwrap();
+    assert_eq!(tree.read_at_most("a/link", 9).unwrap().unwrap(), b"anew", "the link went, and nothing else");
     assert_eq!(tree.read_at_most("a/f", 3).unwrap().unwrap(), b"fir");
     assert!(tree.make_folders("a/f/x", 0o700).is_err(), "a file is no folder");
     assert!(tree.stat("a/b").is_some() && tree.stat("a/none").is_none());

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use neap_sandbox::net::{
-    Attacher, CLOSED, CONNECTIONS_PER_JOB_MAX, ListenSpec, Place, adopt, connect_inside, ensure, guard, heal, join,
-    loopback_only, namespace_of, open_listeners, remove,
+    Attacher, CLOSED, CONNECTIONS_PER_JOB_MAX, ListenSpec, Place, adopt, connect_inside, ensure, guard, heal,
+    join, loopback_only, namespace_of, open_listeners, remove,
 };
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
@@ -165,7 +165,8 @@ fn the_outside_is_open() {
 fn the_host_is_closed() {
     let Some((host, mut attacher)) = Host::ready() else { return };
     let (job, own) = job(&mut attacher);
-    let link_local = shell("ip -6 -o address show dev ext0 scope link").split_whitespace().nth(3).map(str::to_owned);
+    let link_local =
+        shell("ip -6 -o address show dev ext0 scope link").split_whitespace().nth(3).map(str::to_owned);
     let link_local = link_local.unwrap().split('/').next().unwrap().to_owned();
     let octets = own.octets();
     let router = Ipv4Addr::new(octets[0], octets[1], octets[2] & 0xe0, 1);
@@ -187,7 +188,11 @@ fn the_host_is_closed() {
     for to in &closed {
         assert!(reach(&job, to).is_err(), "{to} without the host's rules");
     }
-    assert_eq!(within(&present(), || ask(format!("{HOST}:{PORT}").parse().unwrap())).unwrap(), HOST, "control");
+    assert_eq!(
+        within(&present(), || ask(format!("{HOST}:{PORT}").parse().unwrap())).unwrap(),
+        HOST,
+        "control"
+    );
     drop(host);
 }
 
@@ -202,7 +207,9 @@ fn metadata_services_are_closed() {
     }
     // A second layer: the host's own rules, with the router's switched off.
     let router = File::open(host._folder.path().join("test-a/router")).unwrap().into();
-    within(&router, || shell("nft flush chain inet neap forward; nft 'chain inet neap forward {policy accept;}'"));
+    within(&router, || {
+        shell("nft flush chain inet neap forward; nft 'chain inet neap forward {policy accept;}'")
+    });
     assert_eq!(reach(&job, OUTSIDE).unwrap(), HOST, "control");
     for address in ["169.254.169.254", "168.63.129.16", "100.100.100.200", "192.0.0.192"] {
         assert!(reach(&job, &format!("{address}:80")).is_err(), "{address} without the router's rules");
@@ -422,7 +429,9 @@ fn what_the_agent_serves_inside() {
 
     let service = within(&job, || TcpListener::bind("127.0.0.1:0").unwrap());
     let port = service.local_addr().unwrap().port();
-    let stream = TcpStream::from(within(&job, || connect_inside(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))).unwrap());
+    let stream = TcpStream::from(
+        within(&job, || connect_inside(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))).unwrap(),
+    );
     let (_, peer) = service.accept().unwrap();
     assert_eq!(peer, stream.local_addr().unwrap());
     assert!(connect_inside(OUTSIDE.parse().unwrap()).is_err(), "only what the job itself serves");

@@ -97,7 +97,8 @@ impl Relay {
             if let Some((host, port)) = authority(url)
                 && self.forwards.len() < FORWARDS_MAX
             {
-                let outside = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+                let outside =
+                    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
                 self.forward(host, port, outside);
             }
         }

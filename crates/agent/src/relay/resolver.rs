@@ -38,14 +38,10 @@ pub(super) async fn serve(socket: UdpSocket, resolvers: Vec<SocketAddr>) {
             continue;
         }
         let Ok(permit) = Arc::clone(&room).try_acquire_owned() else { continue };
-        let (question, socket, resolvers) =
-            (question.to_vec(), Arc::clone(&socket), Arc::clone(&resolvers));
+        let (question, socket, resolvers) = (question.to_vec(), Arc::clone(&socket), Arc::clone(&resolvers));
         under_way.spawn(async move {
             let _permit = permit;
-            let answer = match ask_all(&question, &resolvers).await {
-                Some(answer) => answer,
-                None => failure(&question),
-            };
+            let answer = ask_all(&question, &resolvers).await.unwrap_or_else(|| failure(&question));
             let _ = socket.send_to(&answer, from).await;
         });
     }

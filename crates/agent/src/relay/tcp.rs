@@ -15,7 +15,12 @@ use tokio::time::timeout;
 use super::limits::{ACCEPT_PAUSE, CHUNK_BYTES, CONNECT};
 
 /// Accepts, and carries each connection to the first of `targets` that takes it.
-pub(super) async fn serve(listener: TcpListener, targets: Vec<String>, connections_max: usize, idle: Duration) {
+pub(super) async fn serve(
+    listener: TcpListener,
+    targets: Vec<String>,
+    connections_max: usize,
+    idle: Duration,
+) {
     let targets = Arc::new(targets);
     let room = Arc::new(Semaphore::new(connections_max));
     let mut connections = JoinSet::new();
@@ -56,10 +61,7 @@ pub(super) async fn carry(near: TcpStream, far: TcpStream, idle: Duration) -> io
     far.set_nodelay(true)?;
     let moved = AtomicU64::new(0);
     let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
-    tokio::try_join!(
-        carry_half(near_in, far_out, &moved, idle),
-        carry_half(far_in, near_out, &moved, idle)
-    )?;
+    tokio::try_join!(carry_half(near_in, far_out, &moved, idle), carry_half(far_in, near_out, &moved, idle))?;
     Ok(())
 }
 

@@ -21,11 +21,17 @@ fn the_server_is_where_the_job_looks_for_it() {
     ] {
         assert_eq!(authority(url), expect, "{url}");
     }
-    let by_name = Relay::with("10.0.0.5:8443", "https://neap.example.com:8443", "", "127.0.0.1 localhost\n".into()).unwrap();
+    let by_name =
+        Relay::with("10.0.0.5:8443", "https://neap.example.com:8443", "", "127.0.0.1 localhost\n".into())
+            .unwrap();
     assert_eq!(by_name.hosts(), "127.0.0.54 neap.example.com\n127.0.0.1 localhost\n");
     assert_eq!(by_name.listeners().tcp[0].to_string(), "127.0.0.54:8443");
-    let by_address = Relay::with("10.0.0.5:8443", "https://10.0.0.5:8443", "nameserver 10.0.0.1\n", "h\n".into()).unwrap();
-    assert_eq!((by_address.hosts().as_str(), by_address.listeners().tcp[0].to_string().as_str()), ("h\n", "10.0.0.5:8443"));
+    let by_address =
+        Relay::with("10.0.0.5:8443", "https://10.0.0.5:8443", "nameserver 10.0.0.1\n", "h\n".into()).unwrap();
+    assert_eq!(
+        (by_address.hosts().as_str(), by_address.listeners().tcp[0].to_string().as_str()),
+        ("h\n", "10.0.0.5:8443")
+    );
     assert_eq!(by_address.resolv_conf(), "nameserver 127.0.0.53\n");
     let local = Relay::with("127.0.0.1:1", "https://localhost:1", "", String::new()).unwrap();
     assert_eq!(local.listeners().tcp[0].to_string(), "127.0.0.1:1");
@@ -42,7 +48,8 @@ fn builds_reach_what_the_operator_has_set() {
         "1",
     ];
     let relay = relay.also_to(values.into_iter());
-    let forwards: Vec<String> = relay.forwards.iter().map(|f| format!("{} > {}", f.inside, f.outside)).collect();
+    let forwards: Vec<String> =
+        relay.forwards.iter().map(|f| format!("{} > {}", f.inside, f.outside)).collect();
     assert_eq!(
         forwards,
         [

@@ -46,7 +46,8 @@ pub(crate) fn make_exceptions(interface: &str, own_table: &str) -> io::Result<Ex
     for (family, table, chain) in nft_obstacles(&chains, own_table) {
         if table == "firewalld" {
             let ask = run("firewall-cmd", &["--zone=trusted", &format!("--query-interface={interface}")], "");
-            let add = |_| run("firewall-cmd", &["--zone=trusted", &format!("--add-interface={interface}")], "");
+            let add =
+                |_| run("firewall-cmd", &["--zone=trusted", &format!("--add-interface={interface}")], "");
             if ask.or_else(add).is_err() {
                 found.missing.push(format!(
                     "Jobs do not reach the outside: firewalld does not know the interface {interface}. \
@@ -104,7 +105,9 @@ fn iptables_obstacle(listing: &str) -> Obstacle {
         .into_iter()
         .find(|chain| {
             listing.lines().any(|line| line == format!("-N {chain}"))
-                && listing.lines().any(|line| line.starts_with("-A") && line.ends_with(&format!("-j {chain}")))
+                && listing
+                    .lines()
+                    .any(|line| line.starts_with("-A") && line.ends_with(&format!("-j {chain}")))
         })
         .map_or(Obstacle::Unknown, Obstacle::Chain)
 }
@@ -123,7 +126,9 @@ fn nft_obstacles(listing: &str, own_table: &str) -> Vec<(String, String, String)
         .filter(|chain| {
             chain["policy"] == "drop" || (chain["table"] == "firewalld" && chain["name"] == "filter_FORWARD")
         })
-        .filter(|chain| !(chain["family"] == "ip" && chain["table"] == "filter" && chain["name"] == "FORWARD"))
+        .filter(|chain| {
+            !(chain["family"] == "ip" && chain["table"] == "filter" && chain["name"] == "FORWARD")
+        })
         .filter(|chain| chain["table"] != own_table)
         .map(|chain| (text(chain, "family"), text(chain, "table"), text(chain, "name")))
         .collect()
@@ -142,7 +147,10 @@ mod tests {
             (docker, Obstacle::Chain("DOCKER-USER")),
             (ufw, Obstacle::Chain("ufw-user-forward")),
             ("-P FORWARD DROP\n-N DOCKER-USER\n", Obstacle::Unknown),
-            ("-P FORWARD ACCEPT\n-A FORWARD -j REJECT --reject-with icmp-host-prohibited\n", Obstacle::Unknown),
+            (
+                "-P FORWARD ACCEPT\n-A FORWARD -j REJECT --reject-with icmp-host-prohibited\n",
+                Obstacle::Unknown,
+            ),
         ] {
             assert_eq!(iptables_obstacle(listing), expect, "{listing}");
         }
@@ -156,8 +164,10 @@ mod tests {
             {"chain": {"family": "inet", "table": "filter", "name": "fwd", "hook": "forward", "policy": "drop"}},
             {"chain": {"family": "inet", "table": "filter", "name": "in", "hook": "input", "policy": "drop"}},
             {"chain": {"family": "inet", "table": "firewalld", "name": "filter_FORWARD", "hook": "forward", "policy": "accept"}}]}"#;
-        let found: Vec<String> =
-            nft_obstacles(listing, "neap_1").into_iter().map(|(_, table, chain)| table + " " + &chain).collect();
+        let found: Vec<String> = nft_obstacles(listing, "neap_1")
+            .into_iter()
+            .map(|(_, table, chain)| table + " " + &chain)
+            .collect();
         assert_eq!(found, ["filter fwd", "firewalld filter_FORWARD"]);
         assert!(nft_obstacles("no json", "neap_1").is_empty());
     }

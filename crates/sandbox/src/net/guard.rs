@@ -32,8 +32,7 @@ pub fn guard(place: &Place, mut tell: impl FnMut(io::Result<Health>)) -> io::Res
         }
         crate::pause_ms(GUARD_REST_MS);
         let period = Timespec { tv_sec: GUARD_PERIOD_S, tv_nsec: 0 };
-        let mut wait =
-            [PollFd::new(&rules, PollFlags::IN), PollFd::new(&interfaces, PollFlags::IN)];
+        let mut wait = [PollFd::new(&rules, PollFlags::IN), PollFd::new(&interfaces, PollFlags::IN)];
         match poll(&mut wait, Some(&period)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),

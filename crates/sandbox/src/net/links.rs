@@ -93,8 +93,20 @@ pub(crate) fn add_neighbour(index: u32, address: Ipv4Addr, mac: [u8; 6]) -> Mess
 /// network has a route.
 pub(crate) fn add_route(network: Network, index: u32, via: Option<Ipv4Addr>) -> Message {
     let scope = if via.is_some() { libc::RT_SCOPE_UNIVERSE } else { libc::RT_SCOPE_LINK };
-    let mut head =
-        [INET, network.bits, 0, 0, libc::RT_TABLE_MAIN, libc::RTPROT_STATIC, scope, libc::RTN_UNICAST, 0, 0, 0, 0];
+    let mut head = [
+        INET,
+        network.bits,
+        0,
+        0,
+        libc::RT_TABLE_MAIN,
+        libc::RTPROT_STATIC,
+        scope,
+        libc::RTN_UNICAST,
+        0,
+        0,
+        0,
+        0,
+    ];
     if via.is_some() {
         head[8..].copy_from_slice(&ONLINK.to_ne_bytes());
     }
@@ -166,8 +178,7 @@ pub(crate) fn links(netlink: &mut Netlink) -> io::Result<Vec<Link>> {
         .iter()
         .filter(|(kind, _)| *kind == libc::RTM_NEWLINK)
         .filter_map(|(_, body)| {
-            let mut link =
-                Link { index: number(body.get(4..8)?)?, name: String::new(), mtu: 0, kind: None };
+            let mut link = Link { index: number(body.get(4..8)?)?, name: String::new(), mtu: 0, kind: None };
             for (kind, value) in attributes(body.get(16..)?) {
                 match kind {
                     libc::IFLA_IFNAME => link.name = text(value),

@@ -32,10 +32,7 @@ impl Drop for Return {
 
 /// Does something in a namespace, on the calling thread. Other threads stay where they are; processes that `work`
 /// starts run there.
-pub(crate) fn inside<T>(
-    namespace: BorrowedFd<'_>,
-    work: impl FnOnce() -> io::Result<T>,
-) -> io::Result<T> {
+pub(crate) fn inside<T>(namespace: BorrowedFd<'_>, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let home = present()?;
     enter(namespace)?;
     let _return = Return(home);

@@ -238,8 +238,9 @@ mod tests {
 
     #[test]
     fn nested_attributes_have_their_lengths() {
-        let mut message =
-            Message::new(16, 0, &[1, 2, 3, 4]).nest(18, &[], |m| m.attribute(1, b"veth\0")).attribute(3, b"x");
+        let mut message = Message::new(16, 0, &[1, 2, 3, 4])
+            .nest(18, &[], |m| m.attribute(1, b"veth\0"))
+            .attribute(3, b"x");
         message.finish(ACK, 7);
         let bytes = message.0;
         assert_eq!(bytes.len() % 4, 0);

@@ -17,16 +17,21 @@ const CONF: &str = "/proc/sys/net/ipv4/conf";
 
 /// Where the numbers of the host's interfaces towards routers begin, and how many there are; the router's own.
 const HOST_NUMBERS: u32 = 0x1000_0000;
-const UPLINK_NUMBER: u32 = 2;
+const UPLINK_NUMBER: u32 = 0x0800_0000;
+const APPLY_TRIES_MAX: u32 = 20;
 
 /// Why jobs have no network beyond their own loopback.
 #[derive(Debug, thiserror::Error)]
 pub enum Absent {
     #[error("Jobs have no outbound network: only root can connect a job's network to this machine's.")]
     NotRoot,
-    #[error("Jobs have no outbound network: the program `nft` is not installed. Install the package nftables.")]
+    #[error(
+        "Jobs have no outbound network: the program `nft` is not installed. Install the package nftables."
+    )]
     NoNft,
-    #[error("Jobs have no outbound network: {step} failed ({source}). The kernel needs veth, nftables and NAT.")]
+    #[error(
+        "Jobs have no outbound network: {step} failed ({source}). The kernel needs veth, nftables and NAT."
+    )]
     Failed { step: &'static str, source: io::Error },
 }
 
@@ -249,25 +254,48 @@ fn heal_record(place: &Place, record: Record) -> io::Result<Health> {
     let mut record = heal_addresses(place, record)?;
     let mut healed = false;
     let mut netfilter = Netlink::netfilter()?;
+    // Read before the rules are: a change in between is seen the next time.
     let now = generation(&mut netfilter)?;
     if record.generation != Some(now) || record.host_rules != before.host_rules {
         let table = place.table();
         let list = || run("nft", &["list", "table", "inet", &table], "");
-        let is_right = record.host_rules == before.host_rules && !record.host_listing.is_empty();
-        if !is_right || list().ok().as_ref() != Some(&record.host_listing) {
-            run("nft", &["-f", "-"], &record.host_rules)?;
-            record.host_listing = list()?;
+        let is_right = record.host_rules == before.host_rules
+            && !record.host_listing.is_empty()
+            && list().is_ok_and(|listing| listing == record.host_listing);
+        record.generation = Some(now);
+        if !is_right {
+            let (listing, applied) = apply(&record.host_rules, &mut netfilter, list)?;
+            record.host_listing = listing;
+            record.generation = Some(applied);
             healed = true;
         }
         let exceptions = firewall::make_exceptions(&place.interface(), &table)?;
         record.accepted_in = exceptions.chains;
         record.missing = exceptions.missing;
-        record.generation = Some(generation(&mut netfilter)?);
     }
     if record != before {
         place.write(&record)?;
     }
     Ok(Health { healed, missing: record.missing })
+}
+
+/// Writes the rules: what `nft` lists of them afterwards, and the kernel's number. The listing is what later looks are
+/// compared with, so it counts only if nobody else changed anything meanwhile.
+fn apply(
+    rules: &str,
+    netfilter: &mut Netlink,
+    list: impl Fn() -> io::Result<String>,
+) -> io::Result<(String, u32)> {
+    for _ in 0..APPLY_TRIES_MAX {
+        let before = generation(netfilter)?;
+        run("nft", &["-f", "-"], rules)?;
+        let listing = list()?;
+        let after = generation(netfilter)?;
+        if after == before.wrapping_add(1) {
+            return Ok((listing, after));
+        }
+    }
+    Err(io::Error::other("another program keeps changing the firewall's rules"))
 }
 
 /// Follows the host's interfaces and addresses: the router's set is brought up to date, the host's rules are only

@@ -141,7 +141,12 @@ fn is_plain(c: char) -> bool {
 }
 
 /// A subnet that no route and no other installation uses. `start` spreads installations over the range.
-pub(crate) fn free_subnet(ranges: &[(Ipv4Addr, u8)], bits: u8, used: &[Network], start: u32) -> Option<Network> {
+pub(crate) fn free_subnet(
+    ranges: &[(Ipv4Addr, u8)],
+    bits: u8,
+    used: &[Network],
+    start: u32,
+) -> Option<Network> {
     ranges.iter().find_map(|(first, range_bits)| {
         let count = 1_u32 << (bits - range_bits);
         (0..count)

@@ -88,7 +88,7 @@ pub(crate) struct Session<R> {
     /// Reports on their way to the log.
     pub pending: FuturesUnordered<BoxFuture<'static, Input>>,
     /// Told once the agent has shown who it is.
-    pub on_accepted: Option<Box<dyn FnOnce() + Send>>,
+    pub on_accepted: Option<Box<dyn FnOnce(u64) + Send>>,
 }
 
 impl<R: AsyncRead + Unpin> Session<R> {
@@ -144,9 +144,9 @@ impl<R: AsyncRead + Unpin> Session<R> {
         Duration::from_millis(lease_ms).max(limits::SILENT_MIN)
     }
 
-    fn accepted(&mut self) {
+    fn accepted(&mut self, node: NodeId) {
         if let Some(told) = self.on_accepted.take() {
-            told();
+            told(node.0);
         }
     }
 
@@ -187,7 +187,7 @@ impl<R: AsyncRead + Unpin> Session<R> {
             Output::Check { node, token } => {
                 let checked = self.sessions.check(node, &token);
                 if checked.is_ok() {
-                    self.accepted();
+                    self.accepted(node);
                 }
                 self.feed(Input::Checked(checked))
             }

@@ -97,7 +97,7 @@ impl Sessions {
         self: Arc<Self>,
         stream: S,
         certified: Option<u64>,
-        on_accepted: Box<dyn FnOnce() + Send>,
+        on_accepted: Box<dyn FnOnce(u64) + Send>,
     ) {
         let (reader, writer) = tokio::io::split(stream);
         let (frames, outgoing) = mpsc::channel(limits::SESSION_FRAMES_MAX);

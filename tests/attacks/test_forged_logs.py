@@ -43,7 +43,7 @@ def test_a_node_writes_its_own_logs_only(attacked, mark):
     attacked.wait_job(ended, "Completed")
     running = attacked.submit(theirs, "echo mine alone; sleep 600", environmentVariables=variables)
     wait_until(lambda: "mine alone" in attacked.log(running), "the victim has written something")
-    node = wait_until(lambda: attacked.nodes(mine), "the attacker's node")[0]["nodeId"]
+    node = wait_until(lambda: attacked.nodes(mine), "the attacker's node")[0]["node_id"]
     logs = {job: attacked.log(job) for job in (ended, running)}
     with enter(attacked, node) as stream:
         # Which number a job has is no secret.

@@ -40,7 +40,7 @@ OPEN = END_HEADERS | END_STREAM
 @pytest.fixture(scope="module")
 def attacked(mark):
     server = Server(new_home("h2"))
-    (server.home / "config.yaml").write_text("limits: {unauthenticated_seconds: 3}\n")
+    (server.home / "config.yaml").write_text("limits: {unauthenticated_seconds: 2}\n")
     server.up()
     yield server
     server.cli("down", "--grace", "1", check=False, timeout=90)

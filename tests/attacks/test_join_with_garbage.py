@@ -28,7 +28,7 @@ def attacked(mark):
     """A server whose agents dial it through a proxy: it can hold the true agents back."""
     server = Server(new_home("join"))
     dialled = free_port()
-    (server.home / "config.yaml").write_text(f"local: {{agent_dial: '127.0.0.1:{dialled}'}}\nlimits: {{unauthenticated_seconds: 3}}\n")
+    (server.home / "config.yaml").write_text(f"local: {{agent_dial: '127.0.0.1:{dialled}'}}\nlimits: {{unauthenticated_seconds: 2}}\n")
     server.proxy = FaultProxy(dialled, server.port)
     server.up()
     yield server
@@ -50,7 +50,7 @@ def test_a_garbage_token_changes_nothing(attacked):
     cluster = unique("cj")
     attacked.make_cluster(cluster, 1, 1, "PT1M")
     node = wait_until(lambda: attacked.nodes(cluster), "a node is being made")[0]
-    number = int(node["nodeId"].removeprefix("n-"))
+    number = int(node["node_id"].removeprefix("n-"))
     for token in ("garbage", "", "neapjoin1.AAAA", "x" * 5000):
         refused = join(attacked, number, token)
         assert refused["type"] == "refused" and "nobody waits" not in refused["reason"], refused
@@ -58,7 +58,7 @@ def test_a_garbage_token_changes_nothing(attacked):
     assert elsewhere["reason"] == join(attacked, number, "garbage")["reason"], "an answer does not tell which nodes there are"
     attacked.proxy.flow()
     assert_other_jobs_run(attacked, cluster)
-    assert [found["nodeId"] for found in attacked.nodes(cluster)] == [node["nodeId"]], "the true agent has joined as this very node"
+    assert [found["node_id"] for found in attacked.nodes(cluster)] == [node["node_id"]], "the true agent has joined as this very node"
 
 
 def test_large_frames_of_strangers_are_not_kept(attacked):

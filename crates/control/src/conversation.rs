@@ -7,16 +7,17 @@ use std::collections::BTreeSet;
 
 use neap_core::command::{AttemptNews, Report as CoreReport};
 use neap_core::effects::{self, Effect};
-use neap_core::job::{Class, Exit as CoreExit, StopReason};
+use neap_core::job::{Exit as CoreExit, StopReason};
 use neap_core::node::NodeState;
 use neap_core::planted::{self, Bug};
 use neap_core::problem::Code;
 use neap_core::{AttemptId, Capacity, JobId, Millis, NodeId, Refusal, State};
 use neap_protocol::{
-    AttemptRef, Down, Exit, FailureClass, GpuState, KnownAttempt, LogChunk, NodeFacts, PROTOCOL_VERSION,
+    AttemptRef, Down, GpuState, KnownAttempt, LogChunk, NodeFacts, PROTOCOL_VERSION,
     Report, Secret, ServiceState, StopWhy, Up,
 };
 
+use crate::news::{core_news, shortened};
 use crate::roster::{Roster, pace};
 
 #[derive(Debug)]
@@ -407,7 +408,7 @@ fn other_version(protocol: u32) -> String {
 
 fn ready(node: NodeId, facts: &NodeFacts) -> CoreReport {
     let actual = Capacity { cpus_milli: facts.cpus_milli, memory_mb: facts.memory_mb, gpus: facts.gpus };
-    CoreReport::NodeReady { node, actual, isolation: facts.isolation.join(", ").into() }
+    CoreReport::NodeReady { node, actual, isolation: shortened(facts.isolation.join(", ")).into() }
 }
 
 /// What the agent has against what the state says: forget what is not its own, order what it does not know, and let
@@ -488,39 +489,6 @@ pub fn stop_order(state: &State, id: AttemptId, now: Millis) -> Down {
         Some((_, StopReason::Cancel | StopReason::Timeout)) | None => (usual, StopWhy::End),
     };
     Down::Stop { attempt: wire(id), grace_ms, why }
-}
-
-fn core_news(report: Report) -> AttemptNews {
-    match report {
-        Report::Started { properties } => AttemptNews::Started { facts: properties },
-        Report::Measured { facts } => AttemptNews::Measured { facts },
-        Report::Finalizing => AttemptNews::Finalizing,
-        Report::Ended { exit } => AttemptNews::Ended { exit: core_exit(exit) },
-    }
-}
-
-fn core_exit(exit: Exit) -> CoreExit {
-    match exit {
-        Exit::Success => CoreExit::Success,
-        Exit::Code { code } => CoreExit::Code { code },
-        Exit::Signal { signal } => CoreExit::Signal { signal },
-        Exit::OutOfMemory { limit_mb } => CoreExit::OutOfMemory { limit_mb },
-        Exit::Timeout => CoreExit::Timeout,
-        Exit::Stopped => CoreExit::Stopped,
-        Exit::LeaseLost => CoreExit::LeaseLost,
-        Exit::PrepareFailed { class, message } => {
-            let class = match class {
-                FailureClass::InputData => Class::InputData,
-                FailureClass::Environment => Class::Environment,
-                FailureClass::System => Class::System,
-                FailureClass::Identity => Class::Identity,
-                FailureClass::Capacity => Class::QuotaCapacity,
-            };
-            CoreExit::PrepareFailed { class, message: message.into() }
-        }
-        Exit::FinalizeFailed { message } => CoreExit::FinalizeFailed { message: message.into() },
-        Exit::Process { rank, exit } => CoreExit::Process { rank, exit: Box::new(core_exit(*exit)) },
-    }
 }
 
 #[cfg(test)]

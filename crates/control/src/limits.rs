@@ -16,6 +16,9 @@ pub const RUN_TOKEN_S: i64 = ATTEMPT_SAS_S;
 pub const SESSION_FRAMES_MAX: usize = 65_536;
 /// Reports of one agent that wait for the ledger; while there are as many, nothing more is read from it.
 pub const SESSION_REPORTS_MAX: usize = 4_096;
+/// Facts in one report of an agent that are kept, and the bytes of each text in it.
+pub const FACTS_MAX: usize = 128;
+pub const TEXT_BYTES_MAX: usize = 16 * 1024;
 /// How long an agent may take to read what is sent to it.
 pub const SESSION_WRITE: Duration = Duration::from_secs(60);
 /// How long an agent has to show its join token or say hello.

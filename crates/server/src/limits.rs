@@ -8,13 +8,15 @@ pub const HANDSHAKE: Duration = Duration::from_secs(10);
 pub const GOODBYE: Duration = Duration::from_secs(5);
 /// The same for one that has shown no credential.
 pub const STRANGERS_GOODBYE: Duration = Duration::from_millis(100);
-/// How long a client may take nothing of an answer.
-pub const WRITE_STALL: Duration = Duration::from_secs(60);
+/// How long a client may take nothing of an answer: somebody may have stopped a log with their pager.
+pub const WRITE_STALL: Duration = Duration::from_secs(3600);
 /// When the kernel asks a silent peer whether it still exists, how often, and after how many questions it gives up.
 pub const KEEPALIVE: Duration = Duration::from_secs(60);
 pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 pub const KEEPALIVE_PROBES: u32 = 4;
 
+/// A connection is fresh for this long: it does not make room for others in the middle of its handshake.
+pub const FRESH_MS: u64 = 500;
 /// Loopback addresses may hold this many times as many connections without a credential as others: many programs of one
 /// machine share them.
 pub const LOOPBACK_FACTOR: usize = 8;

@@ -73,8 +73,8 @@ impl Front {
 
     async fn connection(self: Arc<Self>, stream: TcpStream, visit: Arc<Visit>) {
         let shaken = tokio::select! {
-            shaken = tokio::time::timeout(limits::HANDSHAKE, self.handshake(stream)) => shaken,
-            () = visit.left() => return,
+            shaken = tokio::time::timeout(limits::HANDSHAKE, self.handshake(stream, &visit)) => shaken,
+            () = stays_a_stranger(&visit) => return,
         };
         match shaken {
             Ok(Ok((stream, Caller::Agent))) => self.agent(stream, visit).await,
@@ -100,15 +100,23 @@ impl Front {
             return;
         }
         let joining = visit.clone();
-        let on_accepted = Box::new(move |node| drop(joining.becomes(Party::Node(node))));
+        let on_accepted = Box::new(move |node| {
+            // Where the node has too many connections already, this one is told to leave.
+            let _ = joining.becomes(Party::Node(node));
+        });
         tokio::select! {
             () = self.sessions.clone().serve(stream, node, on_accepted) => {}
             () = stays_a_stranger(&visit) => tracing::debug!(node, "an agent's connection is closed"),
         }
     }
 
-    async fn handshake(&self, stream: TcpStream) -> io::Result<(TlsStream<TcpStream>, Caller)> {
+    async fn handshake(
+        &self,
+        stream: TcpStream,
+        visit: &Visit,
+    ) -> io::Result<(TlsStream<TcpStream>, Caller)> {
         let start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
+        visit.has_spoken();
         let asks_for = |wanted: &[u8]| {
             start.client_hello().alpn().is_some_and(|mut names| names.any(|name| name == wanted))
         };
@@ -169,9 +177,7 @@ impl Front {
             .initial_stream_window_size(limits::HTTP2_STREAM_WINDOW_BYTES)
             .max_send_buf_size(limits::HTTP2_SEND_BUFFER_BYTES)
             .max_pending_accept_reset_streams(limits::HTTP2_RESET_STREAMS_MAX)
-            .max_local_error_reset_streams(limits::HTTP2_ERRORS_MAX)
-            .keep_alive_interval(self.idle)
-            .keep_alive_timeout(limits::GOODBYE * 2);
+            .max_local_error_reset_streams(limits::HTTP2_ERRORS_MAX);
         builder
     }
 }
@@ -186,7 +192,7 @@ fn service_of(
         let answering = visit.answering();
         request.extensions_mut().insert(visit.clone());
         let answer = router.call(request);
-        async move { Ok(answer.await?.map(|body| Held { body, answering })) }
+        async move { Ok(answer.await?.map(|body| Held::new(body, answering))) }
     })
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use hyper::body::{Body as _, Frame, SizeHint};
+use hyper::body::{Frame, SizeHint};
 use neap_control::clock;
 use neap_core::{Code, Millis, Refusal};
 use tokio::time::Sleep;

@@ -1,13 +1,14 @@
 //! Who is connected: caps on connections per address and in all, strict for those that have shown no credential.
 //!
-//! At a cap the oldest connection without a credential makes room, from the address that has the most. Clients show their
-//! credential within milliseconds of connecting, so a flood of strangers displaces strangers. What a request may do is not
-//! decided here.
+//! At a cap an old connection without a credential makes room, from the address that has the most: one that has not said a word
+//! first. Clients show their credential within milliseconds of connecting, so a flood of strangers displaces strangers. Only when
+//! every connection is fresh and in the middle of its handshake, as after a restart with thousands of nodes, the newcomer is
+//! refused: it comes again, and those that are nearly done get done. What a request may do is not decided here.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use neap_control::clock;
@@ -16,7 +17,7 @@ use neap_core::Millis;
 use tokio::sync::Notify;
 
 use crate::config::Limits;
-use crate::limits::{ATTEMPT_CONNECTIONS_MAX, FILES_BESIDE, LOOPBACK_FACTOR, NODE_CONNECTIONS_MAX, STRANGER_REQUESTS_MAX};
+use crate::limits::{ATTEMPT_CONNECTIONS_MAX, FILES_BESIDE, FRESH_MS, LOOPBACK_FACTOR, NODE_CONNECTIONS_MAX, STRANGER_REQUESTS_MAX};
 
 /// What connections are counted by. Later kinds are displaced later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,9 +81,18 @@ pub struct Visitors {
 struct Book {
     next: u64,
     /// By party, then in the order of coming.
-    parties: BTreeMap<Party, BTreeMap<u64, Weak<Visit>>>,
+    parties: BTreeMap<Party, BTreeMap<u64, Arc<Seat>>>,
     all: usize,
     strangers: usize,
+}
+
+/// What the book keeps of a connection.
+#[derive(Debug)]
+struct Seat {
+    since: Millis,
+    /// The client has begun its handshake.
+    has_spoken: AtomicBool,
+    leave: Notify,
 }
 
 /// One connection, for as long as it is open.
@@ -91,16 +101,15 @@ pub struct Visit {
     visitors: Arc<Visitors>,
     number: u64,
     address: IpAddr,
+    seat: Arc<Seat>,
     /// None once it no longer counts.
     party: Mutex<Option<Party>>,
-    since: Millis,
     is_known: AtomicBool,
     /// Requests that are being answered.
     busy: AtomicUsize,
     /// When the last answer ended.
     idle_since: AtomicU64,
     stranger_requests: AtomicU32,
-    leave: Notify,
 }
 
 /// What becomes of a connection at which nothing happens.
@@ -150,47 +159,50 @@ impl Visitors {
     pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Arc<Visit>> {
         let address = household(address);
         let party = Party::Stranger(address);
+        let now = clock::steady();
         let mut leaving = Vec::new();
         let admitted = {
             let mut book = lock(&self.book);
             if book.count(party) >= self.caps.of(party) {
-                leaving.extend(book.displace(party));
+                leaving.extend(book.displace(party, now));
             }
             if book.strangers >= self.caps.strangers {
-                leaving.extend(book.displace_of(|party| matches!(party, Party::Stranger(_))));
+                leaving.extend(book.displace_of(|party| matches!(party, Party::Stranger(_)), now));
             }
             if book.all >= self.caps.all {
                 let displaced = book
-                    .displace_of(|party| matches!(party, Party::Stranger(_)))
-                    .or_else(|| book.displace_of(|party| matches!(party, Party::Attempt(_))));
+                    .displace_of(|party| matches!(party, Party::Stranger(_)), now)
+                    .or_else(|| book.displace_of(|party| matches!(party, Party::Attempt(_)), now));
                 leaving.extend(displaced);
             }
-            if book.all >= self.caps.all {
+            if book.all >= self.caps.all
+                || book.strangers >= self.caps.strangers
+                || book.count(party) >= self.caps.of(party)
+            {
                 None
             } else {
                 let number = book.next;
                 book.next += 1;
-                let now = clock::steady();
+                let has_spoken = AtomicBool::new(false);
+                let seat = Arc::new(Seat { since: now, has_spoken, leave: Notify::new() });
                 let visit = Arc::new(Visit {
                     visitors: self.clone(),
                     number,
                     address,
+                    seat: seat.clone(),
                     party: Mutex::new(Some(party)),
-                    since: now,
                     is_known: AtomicBool::new(false),
                     busy: AtomicUsize::new(0),
                     idle_since: AtomicU64::new(now.0),
                     stranger_requests: AtomicU32::new(0),
-                    leave: Notify::new(),
                 });
-                book.enter(party, number, &visit);
+                book.enter(party, number, seat);
                 Some(visit)
             }
         };
-        // Outside of the lock: the last owner of a visit takes it again.
-        for visit in &leaving {
-            tracing::debug!(address = %visit.address, "a connection makes room for a newer one");
-            visit.leave();
+        for seat in &leaving {
+            tracing::debug!("a connection makes room for a newer one");
+            seat.leave.notify_one();
         }
         self.turned_away.add(leaving.len() as u64 + u64::from(admitted.is_none()));
         admitted
@@ -202,8 +214,8 @@ impl Book {
         self.parties.get(&party).map_or(0, BTreeMap::len)
     }
 
-    fn enter(&mut self, party: Party, number: u64, visit: &Arc<Visit>) {
-        self.parties.entry(party).or_default().insert(number, Arc::downgrade(visit));
+    fn enter(&mut self, party: Party, number: u64, seat: Arc<Seat>) {
+        self.parties.entry(party).or_default().insert(number, seat);
         self.all += 1;
         self.strangers += usize::from(matches!(party, Party::Stranger(_)));
     }
@@ -220,28 +232,41 @@ impl Book {
         self.strangers -= usize::from(matches!(party, Party::Stranger(_)));
     }
 
-    /// Takes the oldest connection of a party out of the book.
-    fn displace(&mut self, party: Party) -> Option<Arc<Visit>> {
-        let (number, visit) = self.parties.get(&party)?.first_key_value()?;
-        let (number, visit) = (*number, visit.upgrade());
+    /// Takes a connection of a party out of the book: the oldest that has said nothing, or else the oldest of all if it is
+    /// not fresh any more.
+    fn displace(&mut self, party: Party, now: Millis) -> Option<Arc<Seat>> {
+        let seats = self.parties.get(&party)?;
+        let silent = seats.iter().find(|(_, seat)| !seat.has_spoken.load(Ordering::Relaxed));
+        let old = || seats.first_key_value().filter(|(_, seat)| now.since(seat.since) >= FRESH_MS);
+        let (number, seat) = silent.or_else(old)?;
+        let (number, seat) = (*number, seat.clone());
         self.exit(party, number);
-        visit
+        Some(seat)
     }
 
     /// The same, of the party with the most connections among these.
-    fn displace_of(&mut self, among: impl Fn(&Party) -> bool) -> Option<Arc<Visit>> {
+    fn displace_of(&mut self, among: impl Fn(&Party) -> bool, now: Millis) -> Option<Arc<Seat>> {
         let parties = self.parties.iter().filter(|(party, _)| among(party));
         let largest = parties.max_by_key(|(_, visits)| visits.len()).map(|(party, _)| *party)?;
-        self.displace(largest)
+        self.displace(largest, now)
     }
 }
 
 impl Visit {
+    /// The client has begun its handshake.
+    pub fn has_spoken(&self) {
+        self.seat.has_spoken.store(true, Ordering::Relaxed);
+    }
+
     /// The connection has shown a credential. False where this party has as many connections as it may: then it ends.
     pub fn becomes(&self, party: Party) -> bool {
         let mut held = lock(&self.party);
-        // What it showed first, it is: a connection that carries several credentials is counted once.
-        let Some(before @ Party::Stranger(_)) = *held else { return true };
+        // A connection that shows several credentials is counted once, by the best of them.
+        let before = match (*held, party) {
+            (Some(before @ Party::Stranger(_)), _)
+            | (Some(before @ Party::Attempt(_)), Party::Owner(_)) => before,
+            _ => return true,
+        };
         let mut book = lock(&self.visitors.book);
         if book.count(party) >= self.visitors.caps.of(party) {
             drop((book, held));
@@ -249,15 +274,15 @@ impl Visit {
             self.leave();
             return false;
         }
-        let Some(visit) = book.parties.get_mut(&before).and_then(|visits| visits.remove(&self.number)) else {
+        let Some(seat) = book.parties.get_mut(&before).and_then(|seats| seats.remove(&self.number)) else {
             // It was displaced a moment ago.
             return false;
         };
         if book.count(before) == 0 {
             book.parties.remove(&before);
         }
-        book.strangers -= 1;
-        book.parties.entry(party).or_default().insert(self.number, visit);
+        book.strangers -= usize::from(matches!(before, Party::Stranger(_)));
+        book.parties.entry(party).or_default().insert(self.number, seat);
         *held = Some(party);
         self.is_known.store(true, Ordering::Relaxed);
         true
@@ -280,12 +305,12 @@ impl Visit {
 
     /// Ends the connection.
     pub fn leave(&self) {
-        self.leave.notify_one();
+        self.seat.leave.notify_one();
     }
 
     /// Resolves when the connection is to end.
     pub async fn left(&self) {
-        self.leave.notified().await;
+        self.seat.leave.notified().await;
     }
 
     /// Held while a request is being answered, to the last byte.
@@ -298,7 +323,7 @@ impl Visit {
     pub fn patience(&self, now: Millis) -> Patience {
         let visitors = &self.visitors;
         let (limit_ms, since, over) = if !self.is_known.load(Ordering::Relaxed) {
-            (visitors.stranger_ms, self.since, Patience::Nameless)
+            (visitors.stranger_ms, self.seat.since, Patience::Nameless)
         } else if self.busy.load(Ordering::Relaxed) > 0 {
             (visitors.idle_ms, now, Patience::Idle)
         } else {
@@ -389,6 +414,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn in_a_rush_those_that_have_begun_get_done() {
+        let visitors = visitors(100, 2, 100);
+        let first = come(&visitors, HERE);
+        let second = come(&visitors, HERE);
+        first.has_spoken();
+        let third = come(&visitors, HERE);
+        assert!(!is_leaving(&first).await && is_leaving(&second).await, "the silent one makes room");
+        third.has_spoken();
+        assert!(visitors.admit(HERE.parse().unwrap()).is_none(), "both are fresh");
+        assert_eq!(lock(&visitors.book).strangers, 2);
+        let later = clock::steady().plus(FRESH_MS);
+        let displaced = lock(&visitors.book).displace(Party::Stranger(HERE.parse().unwrap()), later);
+        assert!(displaced.is_some_and(|seat| Arc::ptr_eq(&seat, &first.seat)));
+    }
+
+    #[tokio::test]
     async fn caps_hold_for_those_with_a_credential_too() {
         let visitors = visitors(100, 100, 6);
         let owners: Vec<_> = (0..3).map(|_| come(&visitors, HERE)).collect();
@@ -415,7 +456,7 @@ mod tests {
     fn how_long_a_connection_may_stay() {
         let visitors = visitors(9, 9, 9);
         let visit = come(&visitors, HERE);
-        let at = |ms| visit.since.plus(ms);
+        let at = |ms| visit.seat.since.plus(ms);
         assert_eq!(visit.patience(at(19_000)), Patience::Wait(Duration::from_secs(1)));
         let answering = visit.answering();
         assert_eq!(visit.patience(at(20_000)), Patience::Nameless, "also in the middle of a request");

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use axum::body::Body;
 use bytes::Bytes;
-use hyper::body::{Body as _, Frame, SizeHint};
+use hyper::body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
@@ -87,8 +87,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
 /// The body of an answer: the connection is busy until its last byte.
 #[derive(Debug)]
 pub struct Held {
-    pub body: Body,
-    pub answering: Answering,
+    body: Body,
+    _answering: Answering,
+}
+
+impl Held {
+    pub fn new(body: Body, answering: Answering) -> Self {
+        Self { body, _answering: answering }
+    }
 }
 
 impl hyper::body::Body for Held {

@@ -396,7 +396,8 @@ mod tests {
         }
         assert_eq!(visitors.turned_away.get(), 1);
         drop((first, second, third, other));
-        assert_eq!((lock(&visitors.book).all, lock(&visitors.book).strangers), (0, 0));
+        let book = lock(&visitors.book);
+        assert_eq!((book.all, book.strangers, book.parties.len()), (0, 0, 0));
     }
 
     #[tokio::test]

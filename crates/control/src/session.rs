@@ -64,7 +64,7 @@ pub(crate) async fn write_frames<W: AsyncWrite + Unpin>(
         buffer.clear();
         buffer.shrink_to(READ_BYTES);
     }
-    let _ = writer.shutdown().await;
+    let _ = tokio::time::timeout(limits::SESSION_WRITE, writer.shutdown()).await;
 }
 
 /// Reads what is there. The room for it is on the stack of the moment: a thousand connections that wait have none.
@@ -89,6 +89,16 @@ pub(crate) struct Session<R> {
     pub pending: FuturesUnordered<BoxFuture<'static, Input>>,
     /// Told once the agent has shown who it is.
     pub on_accepted: Option<Box<dyn FnOnce(u64) + Send>>,
+}
+
+/// However the session ends, also when the connection is taken away from it.
+impl<R> Drop for Session<R> {
+    fn drop(&mut self) {
+        self.sessions.handle.inner.metrics.agent_sessions.dec();
+        if let Some(node) = self.conversation.node() {
+            self.sessions.roster().leave(node, self.conversation.serial());
+        }
+    }
 }
 
 impl<R: AsyncRead + Unpin> Session<R> {

@@ -103,6 +103,8 @@ impl Sessions {
         let (frames, outgoing) = mpsc::channel(limits::SESSION_FRAMES_MAX);
         tokio::spawn(write_frames(writer, outgoing));
         let serial = self.accepted.fetch_add(1, Ordering::Relaxed);
+        self.handle.inner.metrics.agent_sessions_opened.inc();
+        self.handle.inner.metrics.agent_sessions.inc();
         let conversation = Conversation::new(serial, certified.map(NodeId));
         let mut session = Session {
             sessions: self.clone(),
@@ -113,14 +115,9 @@ impl Sessions {
             pending: FuturesUnordered::new(),
             on_accepted: Some(on_accepted),
         };
-        self.handle.inner.metrics.agent_sessions_opened.inc();
-        self.handle.inner.metrics.agent_sessions.inc();
         let ended = session.run().await;
-        self.handle.inner.metrics.agent_sessions.dec();
         let node = session.node();
-        if let Some(node) = node {
-            self.roster().leave(node, serial);
-        }
+        drop(session);
         match ended {
             Ok(()) => tracing::debug!(?node, "agent disconnected"),
             Err(error) => tracing::info!(?node, %error, "agent session ended"),

@@ -13,8 +13,8 @@ use neap_core::planted::{self, Bug};
 use neap_core::problem::Code;
 use neap_core::{AttemptId, Capacity, JobId, Millis, NodeId, Refusal, State};
 use neap_protocol::{
-    AttemptRef, Down, GpuState, KnownAttempt, LogChunk, NodeFacts, PROTOCOL_VERSION,
-    Report, Secret, ServiceState, StopWhy, Up,
+    AttemptRef, Down, GpuState, KnownAttempt, LogChunk, NodeFacts, PROTOCOL_VERSION, Report, Secret,
+    ServiceState, StopWhy, Up,
 };
 
 use crate::news::{core_news, shortened};
@@ -276,12 +276,7 @@ impl Conversation {
         }
     }
 
-    fn checked<L: Clone>(
-        &mut self,
-        answer: Result<(), String>,
-        view: &View<'_, L>,
-        out: &mut Vec<Output>,
-    ) {
+    fn checked<L: Clone>(&mut self, answer: Result<(), String>, view: &View<'_, L>, out: &mut Vec<Output>) {
         let phase = std::mem::replace(&mut self.phase, Phase::Over);
         let Phase::Checking { node, token, csr_pem } = phase else { return };
         if let Err(reason) = answer {

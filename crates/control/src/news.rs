@@ -72,7 +72,8 @@ mod tests {
 
     #[test]
     fn a_report_has_so_many_facts_at_most() {
-        let properties = (0..limits::FACTS_MAX + 5).map(|n| (format!("{n:05}"), "x".repeat(1 << 20))).collect();
+        let properties =
+            (0..limits::FACTS_MAX + 5).map(|n| (format!("{n:05}"), "x".repeat(1 << 20))).collect();
         let AttemptNews::Started { facts } = core_news(Report::Started { properties }) else { panic!() };
         assert_eq!(facts.len(), limits::FACTS_MAX);
         assert!(facts.values().all(|value| value.len() <= limits::TEXT_BYTES_MAX));

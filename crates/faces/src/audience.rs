@@ -45,8 +45,11 @@ impl Audiences {
 
 /// `HOST:PORT` of a URL in lower case, without the port that `https` has anyway.
 fn authority(url: &str) -> String {
-    let name =
-        url.trim_start_matches("https://").trim_start_matches("http://").trim_end_matches('/').to_ascii_lowercase();
+    let name = url
+        .trim_start_matches("https://")
+        .trim_start_matches("http://")
+        .trim_end_matches('/')
+        .to_ascii_lowercase();
     name.strip_suffix(":443").map(str::to_owned).unwrap_or(name)
 }
 
@@ -71,7 +74,11 @@ pub(crate) fn authenticate(app: &App, headers: &HeaderMap, base: &str) -> Result
     if !app.audiences.include(&claims.aud, &app.base_url) {
         // The address that the client uses is no good where the configuration does not know it.
         let known = app.audiences.include(base, &app.base_url);
-        let hint = if known { "" } else { " If clients reach this server under another name, add it to `audiences` in config.yaml." };
+        let hint = if known {
+            ""
+        } else {
+            " If clients reach this server under another name, add it to `audiences` in config.yaml."
+        };
         return Err(refused(&format!(
             "Authentication failed: the token is for the audience '{}' and not for this server. Ask for one with resource '{}'.{hint}",
             claims.aud,

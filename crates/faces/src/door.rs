@@ -80,7 +80,9 @@ fn run_token<'a>(app: &App, headers: &'a HeaderMap) -> Option<&'a str> {
 fn shows_password(app: &App, headers: &HeaderMap) -> bool {
     let text = credential(headers, "basic").and_then(|text| STANDARD.decode(text).ok());
     let text = text.and_then(|bytes| String::from_utf8(bytes).ok());
-    text.as_deref().and_then(|text| text.split_once(':')).is_some_and(|(_, password)| app.secret.matches(password))
+    text.as_deref()
+        .and_then(|text| text.split_once(':'))
+        .is_some_and(|(_, password)| app.secret.matches(password))
 }
 
 fn signature(uri: &Uri) -> &str {

@@ -598,7 +598,9 @@ metrics: {open: perhaps}
     #[test]
     fn what_it_does_not_know_is_refused() {
         assert!(load("limits: {burst: 0}\n").unwrap_err().to_string().contains("limits.burst"));
-        let connections = load("limits: {connections: 10, unauthenticated_connections: 20, idle_seconds: 0}\naudiences: [nowhere, 'https://neap.example.com/x']\n");
+        let connections = load(
+            "limits: {connections: 10, unauthenticated_connections: 20, idle_seconds: 0}\naudiences: [nowhere, 'https://neap.example.com/x']\n",
+        );
         let connections = connections.unwrap_err().to_string();
         for part in [
             "limits.idle_seconds: must be at least 1",

@@ -143,7 +143,9 @@ impl Lane {
 
     /// A place for a request with a job's credential: one job does not take them all.
     fn share(&self, standing: Standing) -> Option<Share<'_>> {
-        let Standing::Attempt(credential) = standing else { return Some(Share { lane: self, credential: None }) };
+        let Standing::Attempt(credential) = standing else {
+            return Some(Share { lane: self, credential: None });
+        };
         let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
         let held = shares.entry(credential).or_default();
         if *held >= ATTEMPT_REQUESTS_MAX {
@@ -186,8 +188,10 @@ async fn pass(State(gatekeeper): State<Arc<Gatekeeper>>, request: Request, next:
     let lane = gatekeeper.lane(standing, head.uri.path());
     // Held until the answer begins. What is streamed after that costs one buffer, however long it takes.
     let Ok(_place) = lane.in_flight.try_acquire() else {
-        return gatekeeper
-            .refuse(&format!("{} requests are being worked on, {}", lane.in_flight_max, lane.keys.in_flight));
+        return gatekeeper.refuse(&format!(
+            "{} requests are being worked on, {}",
+            lane.in_flight_max, lane.keys.in_flight
+        ));
     };
     let Some(_share) = lane.share(standing) else {
         return gatekeeper.refuse(&format!(
@@ -345,7 +349,8 @@ mod tests {
     fn one_credential_of_a_job_does_not_take_every_place() {
         let keeper = keeper(Standing::Stranger, Limits::default());
         let lane = &keeper.files;
-        let held: Vec<_> = (0..ATTEMPT_REQUESTS_MAX).map(|_| lane.share(Standing::Attempt(1)).unwrap()).collect();
+        let held: Vec<_> =
+            (0..ATTEMPT_REQUESTS_MAX).map(|_| lane.share(Standing::Attempt(1)).unwrap()).collect();
         assert!(lane.share(Standing::Attempt(1)).is_none());
         assert!(lane.share(Standing::Attempt(2)).is_some());
         drop(held);

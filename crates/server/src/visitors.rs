@@ -17,7 +17,10 @@ use neap_core::Millis;
 use tokio::sync::Notify;
 
 use crate::config::Limits;
-use crate::limits::{ATTEMPT_CONNECTIONS_MAX, FILES_BESIDE, FRESH_MS, LOOPBACK_FACTOR, NODE_CONNECTIONS_MAX, STRANGER_REQUESTS_MAX};
+use crate::limits::{
+    ATTEMPT_CONNECTIONS_MAX, FILES_BESIDE, FRESH_MS, LOOPBACK_FACTOR, NODE_CONNECTIONS_MAX,
+    STRANGER_REQUESTS_MAX,
+};
 
 /// What connections are counted by. Later kinds are displaced later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -263,8 +266,9 @@ impl Visit {
         let mut held = lock(&self.party);
         // A connection that shows several credentials is counted once, by the best of them.
         let before = match (*held, party) {
-            (Some(before @ Party::Stranger(_)), _)
-            | (Some(before @ Party::Attempt(_)), Party::Owner(_)) => before,
+            (Some(before @ Party::Stranger(_)), _) | (Some(before @ Party::Attempt(_)), Party::Owner(_)) => {
+                before
+            }
             _ => return true,
         };
         let mut book = lock(&self.visitors.book);
@@ -462,7 +466,11 @@ mod tests {
         let answering = visit.answering();
         assert_eq!(visit.patience(at(20_000)), Patience::Nameless, "also in the middle of a request");
         assert!(visit.is_owners());
-        assert_eq!(visit.patience(at(9_000_000)), Patience::Wait(Duration::from_secs(60)), "a log is followed");
+        assert_eq!(
+            visit.patience(at(9_000_000)),
+            Patience::Wait(Duration::from_secs(60)),
+            "a log is followed"
+        );
         drop(answering);
         visit.idle_since.store(at(100_000).0, Ordering::Relaxed);
         assert_eq!(visit.patience(at(159_000)), Patience::Wait(Duration::from_secs(1)));

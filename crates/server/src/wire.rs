@@ -55,7 +55,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(context, bytes);
         self.watch(context, written)
     }
@@ -127,7 +131,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_nothing_is_let_go() {
-        let visit = Visitors::new(Limits::default(), None, Arc::default()).admit([127, 0, 0, 1].into()).unwrap();
+        let visit =
+            Visitors::new(Limits::default(), None, Arc::default()).admit([127, 0, 0, 1].into()).unwrap();
         let (near, _far) = tokio::io::duplex(4);
         let mut wire = Wire::new(near, visit);
         let error = wire.write_all(b"more than four").await.unwrap_err();

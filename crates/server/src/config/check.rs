@@ -44,10 +44,7 @@ impl Config {
             (limits.connections == 0, "connections"),
             (limits.connections_per_address == 0, "connections_per_address"),
             (limits.unauthenticated_connections == 0, "unauthenticated_connections"),
-            (
-                limits.unauthenticated_connections_per_address == 0,
-                "unauthenticated_connections_per_address",
-            ),
+            (limits.unauthenticated_connections_per_address == 0, "unauthenticated_connections_per_address"),
             (limits.unauthenticated_seconds == 0, "unauthenticated_seconds"),
             (limits.unauthenticated_requests_per_second == 0, "unauthenticated_requests_per_second"),
             (limits.unauthenticated_requests_in_flight == 0, "unauthenticated_requests_in_flight"),

@@ -7,22 +7,25 @@ use std::collections::BTreeSet;
 
 use neap_core::command::{AttemptNews, Report as CoreReport};
 use neap_core::effects::{self, Effect};
-use neap_core::job::{Class, Exit as CoreExit, StopReason};
+use neap_core::job::{Exit as CoreExit, StopReason};
 use neap_core::node::NodeState;
 use neap_core::planted::{self, Bug};
 use neap_core::problem::Code;
 use neap_core::{AttemptId, Capacity, JobId, Millis, NodeId, Refusal, State};
 use neap_protocol::{
-    AttemptRef, Down, Exit, FailureClass, GpuState, KnownAttempt, LogChunk, NodeFacts, PROTOCOL_VERSION,
-    Report, Secret, ServiceState, StopWhy, Up,
+    AttemptRef, Down, GpuState, KnownAttempt, LogChunk, NodeFacts, PROTOCOL_VERSION, Report, Secret,
+    ServiceState, StopWhy, Up,
 };
 
+use crate::news::{core_news, shortened};
 use crate::roster::{Roster, pace};
 
 #[derive(Debug)]
 pub enum Input {
     Message(Up),
     Log(LogChunk),
+    /// What came of [`Output::Check`].
+    Checked(Result<(), String>),
     /// What came of [`Output::Admit`].
     Admitted(Result<Down, String>),
     /// What came of an [`Output::Report`] with this ticket: it is durable, or was refused.
@@ -39,7 +42,12 @@ pub enum Output {
     },
     /// Hand this order to the node, if it was not told yet.
     Order(Effect),
-    /// Check the join token and certify the key.
+    /// Check whether this join token is for this node. Nothing has been recorded or looked up for the caller yet.
+    Check {
+        node: NodeId,
+        token: String,
+    },
+    /// Use the join token up and certify the key.
     Admit {
         node: NodeId,
         token: String,
@@ -50,8 +58,11 @@ pub enum Output {
         node: NodeId,
         csr_pem: String,
     },
-    /// Store this piece of log, then acknowledge it.
-    StoreLog(LogChunk),
+    /// Store this piece of log if the attempt is, or was, this node's; then acknowledge it.
+    StoreLog {
+        node: NodeId,
+        chunk: LogChunk,
+    },
     /// How the services of an attempt on this node are.
     Services {
         node: NodeId,
@@ -93,7 +104,13 @@ pub struct Conversation {
 enum Phase {
     /// Nobody has introduced itself; this is who the certificate names.
     First(Option<NodeId>),
-    /// It brought a token, and its coming is being recorded.
+    /// It brought a token, which is being checked.
+    Checking {
+        node: NodeId,
+        token: String,
+        csr_pem: String,
+    },
+    /// Its token is good, and its coming is being recorded.
     Joining {
         node: NodeId,
         token: String,
@@ -127,7 +144,28 @@ impl Conversation {
 
     /// Nothing is read from the connection while this holds: an answer is awaited first.
     pub fn waits(&self) -> bool {
-        matches!(self.phase, Phase::Joining { .. } | Phase::Admitting(_) | Phase::Entering { .. })
+        matches!(
+            self.phase,
+            Phase::Checking { .. } | Phase::Joining { .. } | Phase::Admitting(_) | Phase::Entering { .. }
+        )
+    }
+
+    /// How large the next frame may be: strangers may say little.
+    pub fn frame_bytes_max(&self) -> usize {
+        match &self.phase {
+            Phase::In(_) => neap_protocol::FRAME_BYTES_MAX,
+            Phase::First(Some(_)) | Phase::Entering { .. } => neap_protocol::HELLO_FRAME_BYTES_MAX,
+            Phase::First(None)
+            | Phase::Checking { .. }
+            | Phase::Joining { .. }
+            | Phase::Admitting(_)
+            | Phase::Over => neap_protocol::JOIN_FRAME_BYTES_MAX,
+        }
+    }
+
+    /// Whether the node has been welcomed.
+    pub fn is_in(&self) -> bool {
+        matches!(self.phase, Phase::In(_))
     }
 
     /// Who introduced itself: [`Roster::leave`] it when the connection ends.
@@ -146,6 +184,7 @@ impl Conversation {
                 let certified = *certified;
                 self.first(message, certified, view, out);
             }
+            (Input::Checked(answer), Phase::Checking { .. }) => self.checked(answer, view, out),
             (Input::Settled(Ticket::Joining, answer), Phase::Joining { .. }) => self.joins(answer, out),
             (Input::Admitted(Ok(joined)), Phase::Admitting(node)) => {
                 self.phase = Phase::First(Some(*node));
@@ -164,7 +203,14 @@ impl Conversation {
                     self.end("the node has a newer connection".into(), out);
                 }
             }
-            (Input::Log(chunk), Phase::In(_)) => out.push(Output::StoreLog(chunk)),
+            (Input::Log(chunk), Phase::In(node)) => {
+                let node = *node;
+                if view.roster.is_current(node, self.serial) {
+                    out.push(Output::StoreLog { node, chunk });
+                } else {
+                    self.end("the node has a newer connection".into(), out);
+                }
+            }
             // It is not on record, and nobody will put it there any more: the next server hears it again.
             (Input::Settled(Ticket::Attempt { .. }, Err(refusal)), Phase::In(_))
                 if refusal.code() == Code::ServerIsStopping => {}
@@ -172,11 +218,12 @@ impl Conversation {
                 settled(*node, attempt, number, ended, view, out);
             }
             (Input::Log(_), _) => self.refuse("log before hello", out),
-            (Input::Message(_), Phase::Joining { .. } | Phase::Admitting(_) | Phase::Entering { .. }) => {
-                self.refuse("it did not wait for its welcome", out);
-            }
+            (
+                Input::Message(_),
+                Phase::Checking { .. } | Phase::Joining { .. } | Phase::Admitting(_) | Phase::Entering { .. },
+            ) => self.refuse("it did not wait for its welcome", out),
             // An answer that nobody waits for any more.
-            (Input::Admitted(_) | Input::Settled(..), _) => {}
+            (Input::Checked(_) | Input::Admitted(_) | Input::Settled(..), _) => {}
         }
     }
 
@@ -192,15 +239,10 @@ impl Conversation {
                 if protocol != PROTOCOL_VERSION {
                     return self.refuse(&other_version(protocol), out);
                 }
-                // A node joins once, and that is on record before it has a certificate: whoever brings its token
-                // later, also to a server that has been started again, is not it.
+                // The token comes first: without a good one nothing is recorded, and nobody learns which nodes exist.
                 let node = NodeId(node);
-                if !view.state.nodes.get(&node).is_some_and(|n| is_awaited(n.state)) {
-                    return self.refuse(&format!("nobody waits for node n-{node}"), out);
-                }
-                self.phase = Phase::Joining { node, token, csr_pem };
-                let report = CoreReport::NodePreparing { node };
-                out.push(Output::Report { report, ticket: Some(Ticket::Joining) });
+                out.push(Output::Check { node, token: token.clone() });
+                self.phase = Phase::Checking { node, token, csr_pem };
             }
             Up::Hello { protocol, node, facts, attempts } => {
                 let node = NodeId(node);
@@ -209,6 +251,9 @@ impl Conversation {
                 }
                 if protocol != PROTOCOL_VERSION {
                     return self.refuse(&other_version(protocol), out);
+                }
+                if !view.state.nodes.contains_key(&node) {
+                    return self.refuse(&format!("node n-{node} is not known any more"), out);
                 }
                 if !view.roster.enter(node, self.serial, view.link.clone()) {
                     // Not refused: the word would end an agent that is well and in over another connection.
@@ -229,6 +274,22 @@ impl Conversation {
                 self.refuse("the first message must be hello", out);
             }
         }
+    }
+
+    fn checked<L: Clone>(&mut self, answer: Result<(), String>, view: &View<'_, L>, out: &mut Vec<Output>) {
+        let phase = std::mem::replace(&mut self.phase, Phase::Over);
+        let Phase::Checking { node, token, csr_pem } = phase else { return };
+        if let Err(reason) = answer {
+            return self.refuse(&reason, out);
+        }
+        // A node joins once, and that is on record before it has a certificate: an agent that brings its token later,
+        // also to a server that has been restarted, is not the node.
+        if !view.state.nodes.get(&node).is_some_and(|n| is_awaited(n.state)) {
+            return self.refuse(&format!("nobody waits for node n-{node}"), out);
+        }
+        self.phase = Phase::Joining { node, token, csr_pem };
+        let report = CoreReport::NodePreparing { node };
+        out.push(Output::Report { report, ticket: Some(Ticket::Joining) });
     }
 
     fn joins(&mut self, answer: Result<(), Refusal>, out: &mut Vec<Output>) {
@@ -298,7 +359,13 @@ impl Conversation {
                 let report = CoreReport::Attempt { node, attempt, number, news: core_news(body) };
                 out.push(Output::Report { report, ticket: Some(Ticket::Attempt { attempt, number, ended }) });
             }
-            Up::Renew { csr_pem } => out.push(Output::Certify { node, csr_pem }),
+            Up::Renew { csr_pem } => {
+                // A node that was removed must not keep its name by renewing for ever.
+                if !view.state.nodes.contains_key(&node) {
+                    return self.refuse(&format!("node n-{node} is not known any more"), out);
+                }
+                out.push(Output::Certify { node, csr_pem });
+            }
             Up::Services { attempt, services } => {
                 out.push(Output::Services { node, attempt: core_id(attempt), services });
             }
@@ -336,7 +403,7 @@ fn other_version(protocol: u32) -> String {
 
 fn ready(node: NodeId, facts: &NodeFacts) -> CoreReport {
     let actual = Capacity { cpus_milli: facts.cpus_milli, memory_mb: facts.memory_mb, gpus: facts.gpus };
-    CoreReport::NodeReady { node, actual, isolation: facts.isolation.join(", ").into() }
+    CoreReport::NodeReady { node, actual, isolation: shortened(facts.isolation.join(", ")).into() }
 }
 
 /// What the agent has against what the state says: forget what is not its own, order what it does not know, and let
@@ -419,35 +486,6 @@ pub fn stop_order(state: &State, id: AttemptId, now: Millis) -> Down {
     Down::Stop { attempt: wire(id), grace_ms, why }
 }
 
-fn core_news(report: Report) -> AttemptNews {
-    match report {
-        Report::Started { properties } => AttemptNews::Started { facts: properties },
-        Report::Measured { facts } => AttemptNews::Measured { facts },
-        Report::Finalizing => AttemptNews::Finalizing,
-        Report::Ended { exit } => AttemptNews::Ended { exit: core_exit(exit) },
-    }
-}
-
-fn core_exit(exit: Exit) -> CoreExit {
-    match exit {
-        Exit::Success => CoreExit::Success,
-        Exit::Code { code } => CoreExit::Code { code },
-        Exit::Signal { signal } => CoreExit::Signal { signal },
-        Exit::OutOfMemory { limit_mb } => CoreExit::OutOfMemory { limit_mb },
-        Exit::Timeout => CoreExit::Timeout,
-        Exit::Stopped => CoreExit::Stopped,
-        Exit::LeaseLost => CoreExit::LeaseLost,
-        Exit::PrepareFailed { class, message } => {
-            let class = match class {
-                FailureClass::InputData => Class::InputData,
-                FailureClass::Environment => Class::Environment,
-                FailureClass::System => Class::System,
-                FailureClass::Identity => Class::Identity,
-                FailureClass::Capacity => Class::QuotaCapacity,
-            };
-            CoreExit::PrepareFailed { class, message: message.into() }
-        }
-        Exit::FinalizeFailed { message } => CoreExit::FinalizeFailed { message: message.into() },
-        Exit::Process { rank, exit } => CoreExit::Process { rank, exit: Box::new(core_exit(*exit)) },
-    }
-}
+#[cfg(test)]
+#[path = "conversation_tests.rs"]
+mod tests;

@@ -21,6 +21,7 @@ pub mod limits;
 mod machine;
 mod measured;
 pub mod metrics;
+mod news;
 pub mod node_gpus;
 mod observe;
 mod orders;

@@ -1,5 +1,7 @@
 //! Every limit of the control plane's driver, by name.
 
+use std::time::Duration;
+
 /// Inputs that share one commit.
 pub const BATCH_INPUTS_MAX: usize = 2_048;
 /// How long a node certificate lasts; the agent renews when two thirds of it have passed.
@@ -12,6 +14,18 @@ pub const ATTEMPT_SAS_S: i64 = 22 * 24 * 3600;
 pub const RUN_TOKEN_S: i64 = ATTEMPT_SAS_S;
 /// Frames that may wait for a slow agent before its connection is dropped.
 pub const SESSION_FRAMES_MAX: usize = 65_536;
+/// Reports of one agent that wait for the ledger; while there are as many, nothing more is read from it.
+pub const SESSION_REPORTS_MAX: usize = 4_096;
+/// Facts in one report of an agent that are kept, and the bytes of each text in it.
+pub const FACTS_MAX: usize = 128;
+pub const TEXT_BYTES_MAX: usize = 16 * 1024;
+/// How long an agent may take to read what is sent to it.
+pub const SESSION_WRITE: Duration = Duration::from_secs(60);
+/// How long an agent has to show its join token or say hello.
+pub const INTRODUCTION: Duration = Duration::from_secs(20);
+/// A welcomed agent that says nothing for this many leases, and for at least this long, is disconnected.
+pub const SILENT_LEASES: u64 = 3;
+pub const SILENT_MIN: Duration = Duration::from_secs(60);
 /// After a failed commit the same news is offered again after this.
 pub const RETRY_COMMIT_MS: u64 = 500;
 /// Margin on top of a lease before its work may run elsewhere: the agent counted from an earlier moment.

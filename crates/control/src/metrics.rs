@@ -32,6 +32,8 @@ pub struct Metrics {
     pub lease_renewals: Counter,
     /// Requests turned away because there were too many.
     pub requests_limited: Arc<Counter>,
+    /// Connections that were refused, or displaced by a newer one.
+    pub connections_limited: Arc<Counter>,
     pub agent_sessions: Gauge,
     pub agent_sessions_opened: Counter,
     pub invariant_checks: Counter,
@@ -90,6 +92,7 @@ impl Default for Metrics {
             provider: Family::default(),
             lease_renewals: Counter::default(),
             requests_limited: Arc::default(),
+            connections_limited: Arc::default(),
             agent_sessions: Gauge::default(),
             agent_sessions_opened: Counter::default(),
             invariant_checks: Counter::default(),

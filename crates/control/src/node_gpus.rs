@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use neap_core::{AttemptId, NodeId, State};
+use neap_protocol::AttemptRef;
 pub use neap_protocol::GpuState;
 
 use crate::{conversation, limits};
@@ -38,8 +39,12 @@ impl NodeGpus {
     pub(crate) fn tell(&self, node: NodeId, gpus: Vec<GpuState>, state: &State) {
         let mut told = self.lock();
         told.retain(|node, _| state.nodes.contains_key(node));
-        if state.nodes.contains_key(&node) {
-            told.insert(node, gpus.into_iter().take(limits::NODE_GPUS_MAX).collect());
+        if let Some(record) = state.nodes.get(&node) {
+            let own = |attempt: &AttemptRef| record.attempts.contains(&conversation::core_id(*attempt));
+            let gpus = gpus.into_iter().take(limits::NODE_GPUS_MAX);
+            // What it says of attempts that are not its own counts for nothing.
+            let gpus = gpus.map(|gpu| GpuState { attempt: gpu.attempt.filter(own), ..gpu });
+            told.insert(node, gpus.collect());
         }
     }
 }

@@ -10,7 +10,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use neap_core::command::Report;
-use neap_core::{Command, JobId, NodeId, Refusal, WorkspaceId};
+use neap_core::{AttemptId, Command, NodeId, Refusal, WorkspaceId};
 use neap_ledger::Document;
 use neap_protocol::{Decoder, Down, Frame, LogChunk, LogSource, Up, encode_message};
 use neap_storage::joblog;
@@ -34,6 +34,10 @@ pub(crate) enum SessionError {
     Ended(String),
     #[error("the agent reads too slowly")]
     Slow,
+    #[error("it did not introduce itself within {} s", limits::INTRODUCTION.as_secs())]
+    Nameless,
+    #[error("nothing was heard of it for {0} s")]
+    Silent(u64),
 }
 
 pub(crate) async fn write_frames<W: AsyncWrite + Unpin>(
@@ -48,12 +52,19 @@ pub(crate) async fn write_frames<W: AsyncWrite + Unpin>(
         while let Ok(frame) = outgoing.try_recv() {
             buffer.extend_from_slice(&frame);
         }
-        if writer.write_all(&buffer).await.is_err() || writer.flush().await.is_err() {
-            return;
+        let writing = async {
+            writer.write_all(&buffer).await?;
+            writer.flush().await
+        };
+        // Dropping the queue ends the session of an agent that does not read.
+        match tokio::time::timeout(limits::SESSION_WRITE, writing).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => return,
         }
         buffer.clear();
+        buffer.shrink_to(READ_BYTES);
     }
-    let _ = writer.shutdown().await;
+    let _ = tokio::time::timeout(limits::SESSION_WRITE, writer.shutdown()).await;
 }
 
 /// Reads what is there. The room for it is on the stack of the moment: a thousand connections that wait have none.
@@ -76,27 +87,76 @@ pub(crate) struct Session<R> {
     pub conversation: Conversation,
     /// Reports on their way to the log.
     pub pending: FuturesUnordered<BoxFuture<'static, Input>>,
+    /// Told once the agent has shown who it is.
+    pub on_accepted: Option<Box<dyn FnOnce(u64) + Send>>,
+}
+
+/// However the session ends, also when the connection is taken away from it.
+impl<R> Drop for Session<R> {
+    fn drop(&mut self) {
+        self.sessions.handle.inner.metrics.agent_sessions.dec();
+        if let Some(node) = self.conversation.node() {
+            self.sessions.roster().leave(node, self.conversation.serial());
+        }
+    }
 }
 
 impl<R: AsyncRead + Unpin> Session<R> {
     pub async fn run(&mut self) -> Result<(), SessionError> {
+        let introduction = tokio::time::sleep(limits::INTRODUCTION);
+        tokio::pin!(introduction);
+        let silence = tokio::time::sleep(self.silence());
+        tokio::pin!(silence);
         loop {
-            while !self.conversation.waits()
+            self.decoder.set_limit(self.conversation.frame_bytes_max());
+            while self.reads()
                 && let Some(frame) = self.decoder.next::<Up>()?
             {
                 self.feed(match frame {
                     Frame::Message(message) => Input::Message(message),
                     Frame::Log(log) => Input::Log(log),
                 })?;
+                self.decoder.set_limit(self.conversation.frame_bytes_max());
             }
+            let (is_in, reads) = (self.conversation.is_in(), self.reads());
             tokio::select! {
-                read = read_into(&mut self.reader, &mut self.decoder), if !self.conversation.waits() => {
+                read = read_into(&mut self.reader, &mut self.decoder), if reads => {
                     if read? == 0 {
                         return Ok(());
                     }
+                    silence.as_mut().reset(tokio::time::Instant::now() + self.silence());
                 }
-                Some(input) = self.pending.next(), if !self.pending.is_empty() => self.feed(input)?,
+                Some(input) = self.pending.next(), if !self.pending.is_empty() => {
+                    self.feed(input)?;
+                    if !self.conversation.is_in() {
+                        // The agent waited for the ledger: its own time begins again.
+                        introduction.as_mut().reset(tokio::time::Instant::now() + limits::INTRODUCTION);
+                    }
+                }
+                () = introduction.as_mut(), if !is_in && reads => return Err(SessionError::Nameless),
+                () = silence.as_mut(), if is_in && reads => {
+                    return Err(SessionError::Silent(self.silence().as_secs()));
+                }
             }
+        }
+    }
+
+    /// Whether more is read from the agent now: not while it waits for an answer, nor while many of its reports wait for the
+    /// ledger.
+    fn reads(&self) -> bool {
+        !self.conversation.waits() && self.pending.len() < limits::SESSION_REPORTS_MAX
+    }
+
+    /// How long a welcomed agent may say nothing at all: long after its lease has run out.
+    fn silence(&self) -> Duration {
+        let state = self.sessions.handle.inner.published.load();
+        let lease_ms = state.settings.lease_ttl_ms.saturating_mul(limits::SILENT_LEASES);
+        Duration::from_millis(lease_ms).max(limits::SILENT_MIN)
+    }
+
+    fn accepted(&mut self, node: NodeId) {
+        if let Some(told) = self.on_accepted.take() {
+            told(node.0);
         }
     }
 
@@ -134,6 +194,13 @@ impl<R: AsyncRead + Unpin> Session<R> {
                 self.sessions.order(&effect);
                 Ok(())
             }
+            Output::Check { node, token } => {
+                let checked = self.sessions.check(node, &token);
+                if checked.is_ok() {
+                    self.accepted(node);
+                }
+                self.feed(Input::Checked(checked))
+            }
             Output::Admit { node, token, csr_pem } => {
                 let admitted = self.sessions.admit(node, &token, &csr_pem);
                 self.feed(Input::Admitted(admitted))
@@ -144,7 +211,7 @@ impl<R: AsyncRead + Unpin> Session<R> {
                     Err(reason) => Err(SessionError::Ended(reason)),
                 }
             }
-            Output::StoreLog(chunk) => self.log(&chunk),
+            Output::StoreLog { node, chunk } => self.log(node, &chunk),
             Output::Services { node, attempt, services } => {
                 let state = self.sessions.handle.inner.published.load();
                 self.sessions.handle.inner.services.tell(node, attempt, services, &state);
@@ -178,13 +245,15 @@ impl<R: AsyncRead + Unpin> Session<R> {
         }
     }
 
-    /// Stores a piece of log. What cannot be stored now is not acknowledged and comes again.
-    fn log(&mut self, chunk: &LogChunk) -> Result<(), SessionError> {
+    /// Stores a piece of log. A piece that cannot be stored now is not acknowledged and comes again. One of an attempt
+    /// that never was this node's is acknowledged and dropped, so that an agent with an outdated view goes on.
+    fn log(&mut self, node: NodeId, chunk: &LogChunk) -> Result<(), SessionError> {
         let id = core_id(chunk.attempt);
-        let Some((workspace, name)) = self.job_of(id.job) else {
+        let Some((workspace, name)) = self.job_of(node, id) else {
+            tracing::debug!(%node, attempt = %id, "a piece of log of an attempt that is not the node's was dropped");
             return self.say(&Down::LogAcknowledged {
                 attempt: chunk.attempt,
-                offset: chunk.offset + chunk.bytes.len() as u64,
+                offset: chunk.offset.saturating_add(chunk.bytes.len() as u64),
             });
         };
         let (account, container) = (format!("neapst{workspace}"), "azureml");
@@ -209,13 +278,18 @@ impl<R: AsyncRead + Unpin> Session<R> {
         }
     }
 
-    fn job_of(&self, job: JobId) -> Option<(WorkspaceId, Arc<str>)> {
+    /// The job of an attempt that is or was this node's.
+    fn job_of(&self, node: NodeId, id: AttemptId) -> Option<(WorkspaceId, Arc<str>)> {
         let state = self.sessions.handle.inner.published.load();
-        if let Some(job) = state.jobs.get(&job) {
-            return Some((job.workspace, job.name.clone()));
+        if let Some(job) = state.jobs.get(&id.job)
+            && let Some(attempt) = job.attempt().filter(|attempt| attempt.number == id.number)
+        {
+            return attempt.nodes().any(|held| held == node).then(|| (job.workspace, job.name.clone()));
         }
-        let row = self.sessions.handle.reader().job_by_id(job).ok().flatten()?;
-        Some((row.workspace, row.name.as_str().into()))
+        // The job has ended, and the end of its log comes late.
+        let row = self.sessions.handle.reader().job_by_id(id.job).ok().flatten()?;
+        let was_its = row.attempt == id.number && (row.node == Some(node) || row.ranks.contains(&node));
+        was_its.then(|| (row.workspace, row.name.as_str().into()))
     }
 
     pub fn node(&self) -> Option<NodeId> {

@@ -91,32 +91,33 @@ impl Sessions {
         (due, next)
     }
 
-    /// Serves one connection until it ends. `certified` is the node named by its client certificate.
+    /// Serves one connection until it ends. `certified` is the node named by its client certificate; `on_accepted` is
+    /// called once an agent without one has shown a good join token.
     pub async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         self: Arc<Self>,
         stream: S,
         certified: Option<u64>,
+        on_accepted: Box<dyn FnOnce(u64) + Send>,
     ) {
         let (reader, writer) = tokio::io::split(stream);
         let (frames, outgoing) = mpsc::channel(limits::SESSION_FRAMES_MAX);
         tokio::spawn(write_frames(writer, outgoing));
         let serial = self.accepted.fetch_add(1, Ordering::Relaxed);
+        self.handle.inner.metrics.agent_sessions_opened.inc();
+        self.handle.inner.metrics.agent_sessions.inc();
+        let conversation = Conversation::new(serial, certified.map(NodeId));
         let mut session = Session {
             sessions: self.clone(),
             reader,
-            decoder: Decoder::default(),
+            decoder: Decoder::with_limit(conversation.frame_bytes_max()),
             frames,
-            conversation: Conversation::new(serial, certified.map(NodeId)),
+            conversation,
             pending: FuturesUnordered::new(),
+            on_accepted: Some(on_accepted),
         };
-        self.handle.inner.metrics.agent_sessions_opened.inc();
-        self.handle.inner.metrics.agent_sessions.inc();
         let ended = session.run().await;
-        self.handle.inner.metrics.agent_sessions.dec();
         let node = session.node();
-        if let Some(node) = node {
-            self.roster().leave(node, serial);
-        }
+        drop(session);
         match ended {
             Ok(()) => tracing::debug!(?node, "agent disconnected"),
             Err(error) => tracing::info!(?node, %error, "agent session ended"),
@@ -134,12 +135,20 @@ impl Sessions {
         }
     }
 
-    pub(crate) fn admit(&self, node: NodeId, token: &str, csr_pem: &str) -> Result<Down, String> {
+    /// Whether a join token was made here for this node and has not expired. Compares in constant time and changes nothing.
+    pub(crate) fn check(&self, node: NodeId, token: &str) -> Result<(), String> {
         let now_s = clock::unix_seconds();
         let claim = self.gate.tokens.verify(token, now_s).map_err(|e| e.to_string())?;
         if claim.node != node.0 {
             return Err("the join token is for another node".into());
         }
+        Ok(())
+    }
+
+    pub(crate) fn admit(&self, node: NodeId, token: &str, csr_pem: &str) -> Result<Down, String> {
+        self.check(node, token)?;
+        let now_s = clock::unix_seconds();
+        let claim = self.gate.tokens.verify(token, now_s).map_err(|e| e.to_string())?;
         self.gate
             .used
             .lock()

@@ -52,6 +52,8 @@ codes! {
     ParentResourceNotFound = 404,
     OperationNotFound = 404,
     MethodNotAllowed = 405,
+    /// The body of the request came too slowly.
+    RequestTimeout = 408,
     ComputeNameTaken = 409,
     JobNameTaken = 409,
     ResourceBeingDeleted = 409,

@@ -69,6 +69,8 @@ pub struct App {
     pub secret: Arc<neap_identity::IdentitySecret>,
     /// Used in URLs where a request names no host: `https://127.0.0.1:8443`.
     pub base_url: String,
+    /// For whom a token must be made so that this server takes it.
+    pub audiences: Arc<crate::audience::Audiences>,
     pub installation: Arc<Installation>,
     pub server: Arc<ServerFacts>,
     pub observability: Arc<Observability>,

@@ -1,6 +1,10 @@
 //! Authentication: a bearer token that this installation signed, meant for this service.
 //!
-//! Verified tokens are remembered by hash until they expire. Roles are not judged here.
+//! Which audiences mean this service is said by the configuration, never by the request: a token that its holder showed to
+//! somebody else must not open this server because the request names that somebody as its host. Verified tokens are
+//! remembered by hash until they expire. Roles are not judged here.
+
+use std::collections::BTreeSet;
 
 use axum::http::{HeaderMap, header};
 use neap_core::{Code, Refusal};
@@ -19,6 +23,37 @@ const KNOWN_AUDIENCES: &[&str] = &[
     "neap",
 ];
 
+/// The audiences that mean this server, beside its own URL and those of Azure's clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Audiences(BTreeSet<String>);
+
+impl Audiences {
+    /// From URLs or `host:port` pairs.
+    pub fn new(names: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        Self(names.into_iter().map(|name| authority(name.as_ref())).collect())
+    }
+
+    /// Whether a token for this audience is for this server, whose own URL is `own`.
+    fn include(&self, audience: &str, own: &str) -> bool {
+        let wanted = authority(audience);
+        !wanted.is_empty()
+            && (wanted == authority(own)
+                || self.0.contains(&wanted)
+                || KNOWN_AUDIENCES.contains(&wanted.as_str()))
+    }
+}
+
+/// `HOST:PORT` of a URL in lower case, without the port that `https` has anyway.
+fn authority(url: &str) -> String {
+    let name = url
+        .trim_start_matches("https://")
+        .trim_start_matches("http://")
+        .trim_end_matches('/')
+        .to_ascii_lowercase();
+    name.strip_suffix(":443").map(str::to_owned).unwrap_or(name)
+}
+
+/// Who shows this bearer token. `base` is how the client addresses the server: it is put into the refusal and decides nothing.
 pub(crate) fn authenticate(app: &App, headers: &HeaderMap, base: &str) -> Result<Caller, Refusal> {
     let refused = |why: &str| Refusal::because(Code::AuthenticationFailed, why.to_owned());
     let token = headers
@@ -36,10 +71,18 @@ pub(crate) fn authenticate(app: &App, headers: &HeaderMap, base: &str) -> Result
     }
     let claims =
         app.issuer.verify(token, now_s).map_err(|e| refused(&format!("Authentication failed: {e}.")))?;
-    if !is_for_us(&claims.aud, base, &app.base_url) {
+    if !app.audiences.include(&claims.aud, &app.base_url) {
+        // The address that the client uses is no good where the configuration does not know it.
+        let known = app.audiences.include(base, &app.base_url);
+        let hint = if known {
+            ""
+        } else {
+            " If clients reach this server under another name, add it to `audiences` in config.yaml."
+        };
         return Err(refused(&format!(
-            "Authentication failed: the token is for the audience '{}' and not for this server. Ask for one with resource '{base}'.",
-            claims.aud
+            "Authentication failed: the token is for the audience '{}' and not for this server. Ask for one with resource '{}'.{hint}",
+            claims.aud,
+            if known { base } else { &app.base_url }
         )));
     }
     let actor = claims
@@ -52,39 +95,28 @@ pub(crate) fn authenticate(app: &App, headers: &HeaderMap, base: &str) -> Result
     Ok(caller)
 }
 
-/// A token for another service must not open this one.
-fn is_for_us(audience: &str, base: &str, configured: &str) -> bool {
-    let host = |url: &str| {
-        url.trim_start_matches("https://")
-            .trim_start_matches("http://")
-            .trim_end_matches('/')
-            .to_ascii_lowercase()
-    };
-    let wanted = host(audience);
-    wanted == host(base) || wanted == host(configured) || KNOWN_AUDIENCES.contains(&wanted.as_str())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn audiences() {
-        let check = |audience: &str, expect: bool| {
-            assert_eq!(
-                is_for_us(audience, "https://localhost:8443", "https://127.0.0.1:8443"),
-                expect,
-                "{audience}"
-            );
-        };
-        check("https://127.0.0.1:8443", true);
-        check("https://127.0.0.1:8443/", true);
-        check("https://localhost:8443/", true);
-        check("https://management.azure.com", true);
-        check("https://management.core.windows.net/", true);
-        check("https://ml.azure.local", true);
-        check("https://vault.example.com", false);
-        check("", false);
-        check("https://127.0.0.1:9443", false);
+        let configured = Audiences::new(["https://localhost:8443", "neap.example.com:443"]);
+        for (audience, expect) in [
+            ("https://127.0.0.1:8443", true),
+            ("https://127.0.0.1:8443/", true),
+            ("https://localhost:8443/", true),
+            ("https://NEAP.example.com", true),
+            ("https://management.azure.com", true),
+            ("https://management.core.windows.net/", true),
+            ("https://ml.azure.local", true),
+            ("https://vault.example.com", false),
+            ("", false),
+            ("https://127.0.0.1:9443", false),
+            ("https://neap.example.com:8443", false),
+        ] {
+            assert_eq!(configured.include(audience, "https://127.0.0.1:8443"), expect, "{audience}");
+        }
+        assert!(!Audiences::default().include("https://localhost:8443", "https://127.0.0.1:8443"));
     }
 }

@@ -9,6 +9,7 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
+use bytes::Bytes;
 use neap_control::clock::Stopwatch;
 use neap_control::trace::SpanKind;
 use neap_core::{Code, Refusal};
@@ -115,7 +116,7 @@ fn segments_of(path: &str, face: Face) -> Vec<String> {
 
 /// The faces, told apart by the first segments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Face {
+pub(crate) enum Face {
     Arm,
     History,
     Neap,
@@ -130,7 +131,7 @@ enum Face {
 }
 
 impl Face {
-    fn of(path: &str) -> Self {
+    pub(crate) fn of(path: &str) -> Self {
         let mut words = path.split('/').filter(|part| !part.is_empty()).map(str::to_ascii_lowercase);
         let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         match (first.as_str(), second.as_str()) {
@@ -175,28 +176,28 @@ async fn route(entrance: &Entrance, request: Request) -> Response {
         return services::answer(app, request).await;
     }
     let (parts, body) = request.into_parts();
+    let base = ask::base_url(&parts.uri, &parts.headers, &app.base_url);
     if face == Face::Metrics {
-        let base = ask::base_url(&parts.uri, &parts.headers, &app.base_url);
         return metrics::answer(app, &entrance.http, &parts.method, &parts.headers, &base);
     }
-    let body = match axum::body::to_bytes(body, limits::BODY_BYTES_MAX).await {
-        Ok(body) => body,
-        Err(e) => {
-            let message = format!(
-                "The request body could not be read, or has more than {} bytes: {e}.",
-                limits::BODY_BYTES_MAX
-            );
-            return arm::errors::refuse(&Refusal::because(Code::DocumentTooLarge, message));
-        }
-    };
-    let base = ask::base_url(&parts.uri, &parts.headers, &app.base_url);
     let segments = segments_of(parts.uri.path(), face);
-    let caller = if is_open(&segments) {
-        Caller { actor: String::new() }
+    // The credential comes first: nothing of a stranger's body is read, and what is open to strangers takes none.
+    let (caller, body) = if is_open(&segments) {
+        (Caller { actor: String::new() }, Bytes::new())
     } else {
-        match audience::authenticate(app, &parts.headers, &base) {
+        let caller = match audience::authenticate(app, &parts.headers, &base) {
             Ok(caller) => caller,
             Err(refusal) => return arm::errors::refuse(&refusal),
+        };
+        match axum::body::to_bytes(body, limits::BODY_BYTES_MAX).await {
+            Ok(body) => (caller, body),
+            Err(e) => {
+                let message = format!(
+                    "The request body could not be read, or has more than {} bytes: {e}.",
+                    limits::BODY_BYTES_MAX
+                );
+                return arm::errors::refuse(&Refusal::because(Code::DocumentTooLarge, message));
+            }
         }
     };
     let mut headers = parts.headers;

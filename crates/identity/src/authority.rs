@@ -91,6 +91,12 @@ impl Authority {
         })
     }
 
+    /// The host names and addresses that the server's certificate names.
+    #[must_use]
+    pub fn hosts(&self) -> &[String] {
+        &self.hosts
+    }
+
     /// The authority's certificate, PEM.
     #[must_use]
     pub fn ca_pem(&self) -> &str {

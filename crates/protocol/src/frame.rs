@@ -43,8 +43,8 @@ pub enum Frame<M> {
 
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    #[error("the peer announced a frame of {0} bytes; the limit is {FRAME_BYTES_MAX}")]
-    TooLarge(usize),
+    #[error("the peer announced a frame of {bytes} bytes; the limit is {max}")]
+    TooLarge { bytes: usize, max: usize },
     #[error("the peer sent a frame of unknown kind {0}")]
     UnknownKind(u8),
     #[error("the peer sent a message that cannot be read: {0}")]
@@ -90,17 +90,38 @@ fn close(start: usize, out: &mut [u8]) {
     out[start..start + 4].copy_from_slice(&(length as u32).to_be_bytes());
 }
 
-/// Collects bytes and gives back whole frames.
-#[derive(Debug, Default)]
+/// An empty buffer larger than this is given back to the system.
+const BUFFER_BYTES_KEPT: usize = 64 * 1024;
+
+/// Collects bytes and gives back whole frames. It never allocates for bytes that are announced but have not arrived.
+#[derive(Debug)]
 pub struct Decoder {
     buffer: Vec<u8>,
     read: usize,
+    frame_bytes_max: usize,
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self::with_limit(FRAME_BYTES_MAX)
+    }
 }
 
 impl Decoder {
+    /// Refuses frames of more than `frame_bytes_max` bytes.
+    pub fn with_limit(frame_bytes_max: usize) -> Self {
+        Self { buffer: Vec::new(), read: 0, frame_bytes_max: frame_bytes_max.min(FRAME_BYTES_MAX) }
+    }
+
+    /// Changes the limit for the frames that follow.
+    pub fn set_limit(&mut self, frame_bytes_max: usize) {
+        self.frame_bytes_max = frame_bytes_max.min(FRAME_BYTES_MAX);
+    }
+
     pub fn feed(&mut self, bytes: &[u8]) {
         if self.read > 0 && self.read == self.buffer.len() {
             self.buffer.clear();
+            self.buffer.shrink_to(BUFFER_BYTES_KEPT);
             self.read = 0;
         } else if self.read > 64 * 1024 {
             self.buffer.drain(..self.read);
@@ -118,8 +139,8 @@ impl Decoder {
         let rest = &self.buffer[self.read..];
         let Some(head) = rest.first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_be_bytes(*head) as usize;
-        if length == 0 || length > FRAME_BYTES_MAX {
-            return Err(FrameError::TooLarge(length));
+        if length == 0 || length > self.frame_bytes_max {
+            return Err(FrameError::TooLarge { bytes: length, max: self.frame_bytes_max });
         }
         let Some(body) = rest.get(4..4 + length) else { return Ok(None) };
         let frame = match body[0] {
@@ -203,7 +224,39 @@ mod tests {
     fn a_frame_over_the_limit_is_refused() {
         let mut decoder = Decoder::default();
         decoder.feed(&u32::MAX.to_be_bytes());
-        assert!(matches!(decoder.next::<Down>(), Err(FrameError::TooLarge(_))));
+        assert!(matches!(decoder.next::<Down>(), Err(FrameError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn a_limit_holds_for_the_frames_that_follow_it() {
+        let mut wire = Vec::new();
+        encode_message(&Up::Renew { csr_pem: "x".repeat(1_000) }, &mut wire);
+        let length = wire.len() - 4;
+        for (limit, fits) in [(length, true), (length - 1, false)] {
+            let mut decoder = Decoder::with_limit(limit);
+            decoder.feed(&wire);
+            assert_eq!(decoder.next::<Up>().is_ok(), fits, "{limit}");
+        }
+        let mut decoder = Decoder::with_limit(length - 1);
+        decoder.set_limit(usize::MAX);
+        decoder.feed(&wire);
+        assert!(decoder.next::<Up>().unwrap().is_some());
+        decoder.feed(&(FRAME_BYTES_MAX as u32 + 1).to_be_bytes());
+        assert!(decoder.next::<Up>().is_err(), "no limit is above the protocol's own");
+    }
+
+    #[test]
+    fn a_large_frame_leaves_no_large_buffer_behind() {
+        let mut wire = Vec::new();
+        encode_message(&Up::Renew { csr_pem: "x".repeat(1 << 20) }, &mut wire);
+        let mut decoder = Decoder::default();
+        decoder.feed(&wire[..4]);
+        assert!(decoder.next::<Up>().unwrap().is_none());
+        assert!(decoder.buffer.capacity() < 1_024, "nothing is allocated for what was only announced");
+        decoder.feed(&wire[4..]);
+        assert!(decoder.next::<Up>().unwrap().is_some());
+        decoder.feed(b"x");
+        assert!(decoder.buffer.capacity() <= BUFFER_BYTES_KEPT);
     }
 
     #[test]

@@ -30,5 +30,11 @@ pub const STREAM_NAME_BYTES: usize = 36;
 /// No frame is larger than this; a peer that announces more is cut off.
 pub const FRAME_BYTES_MAX: usize = 8 * 1024 * 1024;
 
+/// The same for a peer that has shown no certificate: there is room for a join token and a certificate request.
+pub const JOIN_FRAME_BYTES_MAX: usize = 8 * 1024;
+
+/// The same for a node with a certificate that has not been welcomed: its facts, and the attempts it knows.
+pub const HELLO_FRAME_BYTES_MAX: usize = 256 * 1024;
+
 /// Log bytes are shipped in chunks no larger than this.
 pub const LOG_CHUNK_BYTES_MAX: usize = 256 * 1024;

@@ -12,10 +12,12 @@ use neap_providers::{EngineKind, EngineSettings, Eviction};
 use serde::Deserialize;
 
 mod check;
+mod limits;
 mod locations;
 mod read;
 mod sizes;
 
+pub use limits::Limits;
 pub use locations::{ChargeRules, LocationRule};
 pub use sizes::{PriceRule, SizeRule};
 
@@ -43,6 +45,8 @@ pub struct Config {
     /// How often checkpoint folders are saved while their jobs run; 0: only when a job is stopped.
     pub checkpoint_interval_seconds: u64,
     pub limits: Limits,
+    /// Other names under which clients reach this server, as URLs: tokens may be made for them.
+    pub audiences: Vec<String>,
     pub metrics: MetricsRule,
     pub alerts: AlertRules,
     pub local: Local,
@@ -175,22 +179,6 @@ impl AlertRules {
     }
 }
 
-/// What clients may ask of this server. Nodes are not clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Limits {
-    /// Requests answered per second, over all clients.
-    pub requests_per_second: u32,
-    /// Requests that may come at once after a quiet time; by default as many as one second's.
-    pub burst: Option<u32>,
-    /// Requests being worked on at the same time.
-    pub requests_in_flight: u32,
-    /// Jobs that may wait on one cluster.
-    pub waiting_jobs: usize,
-    /// Records of the log that are replayed for one question about the past.
-    pub past_records: u64,
-}
-
 /// The local provider.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -275,6 +263,7 @@ impl Default for Config {
             log_bytes_max: 256 * 1024 * 1024,
             checkpoint_interval_seconds: 60,
             limits: Limits::default(),
+            audiences: Vec::new(),
             metrics: MetricsRule::default(),
             alerts: AlertRules::default(),
             local: Local::default(),
@@ -296,18 +285,6 @@ impl Default for Local {
             emulate_gpus: 0,
             simulated_agents: false,
             eviction: None,
-        }
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            requests_per_second: 10_000,
-            burst: None,
-            requests_in_flight: 1024,
-            waiting_jobs: Settings::default().waiting_jobs_max,
-            past_records: neap_control::limits::PAST_RECORDS_MAX,
         }
     }
 }
@@ -578,7 +555,7 @@ metrics: {open: perhaps}
         let expected = [
             "line 1: lease_ttl_seconds: must be a whole number, 0 or more",
             "line 2: locl: unknown key; did you mean `local`?",
-            "line 3: colour: unknown key; there are locations, sizes, prices, charges, default_location, lease_ttl_seconds, stop_grace_seconds, teams, log_bytes_max, checkpoint_interval_seconds, limits, metrics, alerts, local, inputs, outputs, environments",
+            "line 3: colour: unknown key; there are locations, sizes, prices, charges, default_location, lease_ttl_seconds, stop_grace_seconds, teams, log_bytes_max, checkpoint_interval_seconds, limits, audiences, metrics, alerts, local, inputs, outputs, environments",
             "line 5: local.max_nodes: must be a whole number from 0 to 4294967295",
             "line 6: local.capacity: must be one of nominal, strict",
             "line 8: local.eviction.mean: '2h' is not an ISO 8601 duration such as PT2M or PT1H30M: it does not begin with P",
@@ -624,6 +601,18 @@ metrics: {open: perhaps}
     #[test]
     fn what_it_does_not_know_is_refused() {
         assert!(load("limits: {burst: 0}\n").unwrap_err().to_string().contains("limits.burst"));
+        let connections = load(
+            "limits: {connections: 10, unauthenticated_connections: 20, idle_seconds: 0}\naudiences: [nowhere, 'https://neap.example.com/x']\n",
+        );
+        let connections = connections.unwrap_err().to_string();
+        for part in [
+            "limits.idle_seconds: must be at least 1",
+            "limits.unauthenticated_connections: must not be more than limits.connections (10)",
+            "line 2: audiences[0]: must be an https:// address",
+            "line 2: audiences[1]: must be an https:// address without a path",
+        ] {
+            assert!(connections.contains(part), "{part}: {connections}");
+        }
         let secret = load("alerts: {webhook: 'ftp://x/secret'}\n").unwrap_err().to_string();
         assert!(secret.contains("alerts.webhook") && !secret.contains("secret"), "{secret}");
         let rules = load("alerts: {webhook: 'http://x/secret', queue_delay_seconds: 5}\n").unwrap().alerts;

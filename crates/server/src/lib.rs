@@ -3,15 +3,19 @@
 mod config;
 mod data;
 mod housekeeping;
+mod limits;
 mod listen;
 pub mod log;
 mod otlp;
 mod outgoing;
+mod paced;
 mod rate;
 mod run;
 mod tls;
+mod visitors;
 mod watch;
 mod webhook;
+mod wire;
 
 pub use config::{AlertRules, CapacityRule, Config, ConfigError, ContainerRule, IsolationRule, MetricsRule};
 pub use data::{ClientFile, DataFolder, Installation, ServerFile};

@@ -10,7 +10,7 @@ use neap_core::command::PutWorkspace;
 use neap_core::documents::PlaceDocument;
 use neap_core::health::Thresholds;
 use neap_core::{Capacity, Command};
-use neap_faces::{App, Observability, ServerFacts};
+use neap_faces::{App, Audiences, Observability, ServerFacts};
 use neap_identity::{Authority, IdentitySecret, Issuer, JoinTokens, RunTokens, UsedNonces, Vault};
 use neap_ledger::Document;
 use neap_parallel::Batches;
@@ -32,6 +32,7 @@ use crate::otlp::{Collector, Exporter};
 use crate::outgoing::{self, OutgoingError};
 use crate::rate::Gatekeeper;
 use crate::tls::{Tls, TlsError};
+use crate::visitors::Visitors;
 use crate::watch as watching;
 use crate::webhook::Webhook;
 
@@ -216,6 +217,7 @@ impl Server<'_> {
             run_tokens: keys.runs,
             secret: keys.secret,
             base_url: url.clone(),
+            audiences: Arc::new(audiences(&keys.authority, address.port(), &self.config.audiences)),
             installation: Arc::new(neap_faces::Installation {
                 id: installation.id.clone(),
                 subscription_id: installation.subscription_id,
@@ -232,11 +234,16 @@ impl Server<'_> {
             drafts: Arc::default(),
         };
         let (close, closing) = watch::channel(false);
+        let limits = self.config.limits;
+        let metrics = control.handle.metrics();
+        let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let front = Front {
             tls: Tls::new(&keys.authority)?,
-            router: Gatekeeper::new(self.config.limits, control.handle.metrics().requests_limited.clone())
+            router: Gatekeeper::new(limits, app.clone(), metrics.requests_limited.clone())
                 .guard(neap_faces::router(app.clone())),
             sessions: control.sessions.clone(),
+            visitors: Visitors::new(limits, files, metrics.connections_limited.clone()),
+            idle: Duration::from_secs(limits.idle_seconds),
             closing,
         };
         let serving = tokio::spawn(front.serve(listener));
@@ -352,6 +359,14 @@ impl Server<'_> {
             eviction: self.config.local.eviction.map(EvictionRule::eviction),
         }
     }
+}
+
+/// Whom a token may be for: every name of the server's certificate at its port, and what the configuration adds.
+fn audiences(authority: &Authority, port: u16, configured: &[String]) -> Audiences {
+    let own = authority.hosts().iter().map(|host| {
+        if host.contains(':') { format!("https://[{host}]:{port}") } else { format!("https://{host}:{port}") }
+    });
+    Audiences::new(own.chain(configured.iter().cloned()))
 }
 
 /// A server that was just killed may hold its lock for a moment longer: that is waited for.

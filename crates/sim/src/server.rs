@@ -344,6 +344,7 @@ impl World {
                     self.offer(Command::Report(report), reply);
                 }
                 Output::Order(effect) => self.order(&effect),
+                Output::Check { .. } => self.feed(link, conversation::Input::Checked(Ok(()))),
                 Output::Admit { node: _, token, .. } => {
                     let first = self.server.as_mut().is_some_and(|s| s.redeemed.insert(token));
                     let joined = Down::Joined { certificate_pem: String::new(), not_after_unix_s: u64::MAX };
@@ -355,7 +356,7 @@ impl World {
                 | Output::Services { .. }
                 | Output::Gpus { .. }
                 | Output::StreamFailed { .. } => {}
-                Output::StoreLog(chunk) => {
+                Output::StoreLog { chunk, .. } => {
                     let have = self.logs.entry(chunk.attempt).or_default();
                     if chunk.offset <= *have {
                         *have = (*have).max(chunk.offset + chunk.bytes.len() as u64);

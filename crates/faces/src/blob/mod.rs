@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Uri};
+use axum::http::{HeaderMap, Method, Uri};
 use axum::response::Response;
 use neap_storage::{SasKey, Store};
 use tokio::sync::Semaphore;
@@ -82,6 +82,17 @@ impl BlobFace {
 /// The blob face as a router that answers everything given to it.
 pub fn router(face: impl Into<BlobFace>) -> Router {
     Router::new().fallback(handle).with_state(face.into())
+}
+
+/// Whether a request shows a signature that opens what it asks for. Nothing of the store is touched.
+pub(crate) fn is_signed(sas: &SasKey, now_s: i64, method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
+    let Ok(target) = Target::of(uri) else { return false };
+    Operation::of(method, &target, headers).is_ok_and(|operation| target.is_signed(sas, operation, now_s))
+}
+
+/// Whether the body of such a request is held in memory: only lists of blocks are.
+pub(crate) fn buffers_body(uri: &Uri) -> bool {
+    Target::of(uri).is_ok_and(|target| target.get("comp") == Some("blocklist"))
 }
 
 async fn handle(State(face): State<BlobFace>, request: Request) -> Response {

@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderMap, Method, Uri, header};
 use neap_storage::sas::Refusal;
-use neap_storage::{BlobAddress, Permission};
+use neap_storage::{BlobAddress, Permission, SasKey};
 use percent_encoding::percent_decode_str;
 
 use super::BlobFace;
@@ -128,6 +128,17 @@ impl Target {
 
     pub fn address(&self) -> Result<BlobAddress, Failure> {
         Ok(BlobAddress::new(self.account.as_str(), self.container.as_str(), self.blob.as_str())?)
+    }
+
+    /// Whether the query is signed for this operation.
+    pub fn is_signed(&self, sas: &SasKey, operation: Operation, now_s: i64) -> bool {
+        let name = if operation == Operation::List { self.get("prefix").unwrap_or("") } else { &self.blob };
+        let signed = |needs: &[Permission]| {
+            let query = self.query.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+            sas.check(query, &self.account, &self.container, name, needs, now_s).is_ok()
+        };
+        signed(operation.needs())
+            || (operation.needs() == [Permission::Write] && signed(&[Permission::Create]))
     }
 
     /// Lets the request in, or says why not. Nothing of the store was touched before.

@@ -39,17 +39,21 @@ pub(crate) fn answer(
     response
 }
 
-fn admit(app: &App, headers: &HeaderMap, base: &str) -> Result<(), Refusal> {
-    let settings = &app.observability;
-    if settings.metrics_open {
-        return Ok(());
-    }
+/// Whether the request shows the metrics token.
+pub(crate) fn shows_token(app: &App, headers: &HeaderMap) -> bool {
     let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let bearer = shown.and_then(|value| value.split_once(' ')).map(|(_, token)| token.trim());
-    match (&settings.metrics_token, bearer) {
-        (Some(token), Some(bearer)) if token.matches(bearer) => Ok(()),
-        _ => audience::authenticate(app, headers, base).map(|_| ()),
+    match (&app.observability.metrics_token, bearer) {
+        (Some(token), Some(bearer)) => token.matches(bearer),
+        _ => false,
     }
+}
+
+fn admit(app: &App, headers: &HeaderMap, base: &str) -> Result<(), Refusal> {
+    if app.observability.metrics_open || shows_token(app, headers) {
+        return Ok(());
+    }
+    audience::authenticate(app, headers, base).map(|_| ())
 }
 
 fn text(app: &App, http: &HttpMetrics) -> String {

@@ -109,6 +109,12 @@ pub(crate) fn write(out: &mut Exposition, app: &App) {
         metrics.requests_limited.get(),
     );
     out.single(
+        "neap_connections_limited_total",
+        Kind::Counter,
+        "Connections refused or closed because there were too many.",
+        metrics.connections_limited.get(),
+    );
+    out.single(
         "neap_trace_spans_exported_total",
         Kind::Counter,
         "Spans that a collector took.",

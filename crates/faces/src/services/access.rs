@@ -154,6 +154,12 @@ pub(super) fn check(app: &App, place: &Place, request: &Request, base: &str) -> 
         })
 }
 
+/// Whether the request shows a cookie that opens this service.
+pub(super) fn shows_cookie(app: &App, place: &Place, headers: &HeaderMap) -> bool {
+    let shown = cookies(headers).find_map(|(name, value)| (name == COOKIE).then_some(value));
+    shown.is_some_and(|value| read_cookie(&app.sas, &place.path(), value, app.now_s()).is_some())
+}
+
 /// A cookie comes with whatever a page asks for; a page from elsewhere may ask for nothing.
 fn own_pages_only(headers: &HeaderMap, base: &str) -> Result<(), Refusal> {
     let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };

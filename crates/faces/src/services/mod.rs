@@ -11,7 +11,7 @@ mod place;
 mod proxy;
 
 use axum::extract::Request;
-use axum::http::{Method, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::Response;
 use neap_control::services::{ServiceStream, StreamError};
 use neap_control::{ServiceState, ServiceStatus};
@@ -79,6 +79,11 @@ async fn serve(app: &App, mut request: Request) -> Result<Response, Refusal> {
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
     Ok(response)
+}
+
+/// Whether the request shows a cookie that opens the service it asks for.
+pub(crate) fn shows_cookie(app: &App, path: &str, headers: &HeaderMap) -> bool {
+    Place::parse(path).is_some_and(|(place, _)| access::shows_cookie(app, &place, headers))
 }
 
 fn wants_stream(request: &Request) -> bool {

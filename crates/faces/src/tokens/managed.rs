@@ -36,8 +36,7 @@ pub(super) async fn instance_metadata(
 }
 
 fn token(face: &TokenFace, query: &str, headers: &HeaderMap) -> Response {
-    let shown = ["x-identity-header", "secret"].iter().find_map(|name| headers.get(*name)?.to_str().ok());
-    match shown {
+    match shown(headers) {
         Some(secret) if face.secret.matches(secret) => {}
         Some(_) => {
             let why = "The identity secret is not this server's. Take IDENTITY_HEADER from `neap env`; it changes when the data folder does.";
@@ -81,6 +80,11 @@ fn token(face: &TokenFace, query: &str, headers: &HeaderMap) -> Response {
     .into_response();
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+/// The identity secret as the request shows it.
+pub(super) fn shown(headers: &HeaderMap) -> Option<&str> {
+    ["x-identity-header", "secret"].iter().find_map(|name| headers.get(*name)?.to_str().ok())
 }
 
 fn resource_of(query: &str) -> Option<String> {

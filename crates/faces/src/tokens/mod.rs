@@ -11,7 +11,7 @@ mod mounted;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use neap_identity::{IdentitySecret, Issuer};
@@ -52,6 +52,14 @@ impl TokenFace {
     pub(crate) fn issuer_url(&self) -> String {
         format!("{}/{}/v2.0", self.base_url.trim_end_matches('/'), self.holder.tenant_id)
     }
+}
+
+/// The paths at which the identity secret is shown for a token.
+const SECRET_PATHS: [&str; 2] = ["/msi/token", "/metadata/identity/oauth2/token"];
+
+/// Whether a request shows the identity secret where it is asked for.
+pub(crate) fn shows_secret(secret: &IdentitySecret, path: &str, headers: &HeaderMap) -> bool {
+    SECRET_PATHS.contains(&path) && managed::shown(headers).is_some_and(|shown| secret.matches(shown))
 }
 
 /// The token endpoints.

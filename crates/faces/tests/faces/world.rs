@@ -125,6 +125,7 @@ impl World {
             vault: Arc::new(Vault::open(&identity.join("vault.key")).unwrap()),
             secret: Arc::new(IdentitySecret::open(&identity.join("secret")).unwrap()),
             base_url: "https://127.0.0.1:8443".into(),
+            audiences: Arc::default(),
             installation: Arc::new(Installation {
                 id: "inst".into(),
                 subscription_id: SUB.into(),

@@ -39,6 +39,30 @@ impl Config {
         problems.tell_if(limits.requests_per_second == 0, "limits.requests_per_second", least);
         problems.tell_if(limits.burst == Some(0), "limits.burst", least);
         problems.tell_if(limits.requests_in_flight == 0, "limits.requests_in_flight", least);
+        problems.tell_if(limits.body_bytes_in_flight == 0, "limits.body_bytes_in_flight", least);
+        for (is_zero, key) in [
+            (limits.connections == 0, "connections"),
+            (limits.connections_per_address == 0, "connections_per_address"),
+            (limits.unauthenticated_connections == 0, "unauthenticated_connections"),
+            (limits.unauthenticated_connections_per_address == 0, "unauthenticated_connections_per_address"),
+            (limits.unauthenticated_seconds == 0, "unauthenticated_seconds"),
+            (limits.unauthenticated_requests_per_second == 0, "unauthenticated_requests_per_second"),
+            (limits.unauthenticated_requests_in_flight == 0, "unauthenticated_requests_in_flight"),
+            (limits.idle_seconds == 0, "idle_seconds"),
+        ] {
+            problems.tell_if(is_zero, &format!("limits.{key}"), least);
+        }
+        if limits.unauthenticated_connections > limits.connections {
+            let message = format!("must not be more than limits.connections ({})", limits.connections);
+            problems.tell("limits.unauthenticated_connections", message);
+        }
+        for (at, audience) in self.audiences.iter().enumerate() {
+            let host = audience.strip_prefix("https://").map(|rest| rest.trim_end_matches('/'));
+            if !host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '?', '#', '@'])) {
+                let message = "must be an https:// address without a path, as https://neap.example.com:8443";
+                problems.tell(format!("audiences[{at}]"), message);
+            }
+        }
         if !(1..=QUEUE_LENGTH_MAX).contains(&limits.waiting_jobs) {
             problems.tell("limits.waiting_jobs", format!("must be a number from 1 to {QUEUE_LENGTH_MAX}"));
         }

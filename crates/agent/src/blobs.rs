@@ -22,6 +22,8 @@ use neap_protocol::BlobFolder;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::io::AsyncWriteExt;
 
+use crate::url_pass::{self, UrlPass};
+
 /// Tries of what the server answers with an error of its own.
 const TRIES_MAX: u32 = 5;
 const FIRST_PAUSE_MS: u64 = 100;
@@ -79,6 +81,7 @@ fn count(which: impl Fn(&Moved) -> &Cell<u64>, bytes: usize) {
 #[derive(Clone, Debug)]
 pub(crate) struct Blobs {
     http: reqwest::Client,
+    pass: UrlPass,
 }
 
 /// Says what was tried on what.
@@ -93,7 +96,7 @@ enum Failure {
 
 impl Blobs {
     /// A client that trusts this CA alone.
-    pub(crate) fn new(ca_pem: &[u8]) -> Result<Self> {
+    pub(crate) fn new(ca_pem: &[u8], pass: UrlPass) -> Result<Self> {
         let certificates =
             reqwest::Certificate::from_pem_bundle(ca_pem).map_err(|e| format!("reading the CA: {e}"))?;
         let http = reqwest::Client::builder()
@@ -102,7 +105,7 @@ impl Blobs {
             .read_timeout(Duration::from_secs(REQUEST_S_MAX))
             .build()
             .map_err(|e| format!("making an HTTP client: {e}"))?;
-        Ok(Self { http })
+        Ok(Self { http, pass })
     }
 
     /// The names below the folder's prefix (or the one blob it names), without the prefix.
@@ -118,7 +121,7 @@ impl Blobs {
                 folder.sas
             );
             let text = self.retry("listing", &folder.prefix, || async {
-                let request = self.http.get(&url).timeout(Duration::from_secs(REQUEST_S_MAX));
+                let request = self.http.get(self.pass.on(&url)).timeout(Duration::from_secs(REQUEST_S_MAX));
                 checked(request.send().await.map_err(transport)?).await?.text().await.map_err(transport)
             });
             let (found, next) = parse_list(&text.await?)?;
@@ -135,7 +138,7 @@ impl Blobs {
     pub(crate) async fn is_blob(&self, blob: &BlobFolder) -> Result<bool> {
         let url = url_of(blob, "");
         self.retry("looking at", &blob.prefix, || async {
-            let request = self.http.head(&url).timeout(Duration::from_secs(REQUEST_S_MAX));
+            let request = self.http.head(self.pass.on(&url)).timeout(Duration::from_secs(REQUEST_S_MAX));
             let answer = request.send().await.map_err(transport)?;
             if answer.status().as_u16() == 404 {
                 return Ok(false);
@@ -149,7 +152,7 @@ impl Blobs {
     pub(crate) async fn fetch(&self, folder: &BlobFolder, name: &str, into: &Path) -> Result<String> {
         let url = url_of(folder, name);
         self.retry("fetching", &format!("{}{name}", folder.prefix), || async {
-            let answer = checked(self.http.get(&url).send().await.map_err(transport)?).await?;
+            let answer = checked(self.http.get(self.pass.on(&url)).send().await.map_err(transport)?).await?;
             let header = |name: &str| Some(answer.headers().get(name)?.to_str().ok()?.to_owned());
             let (stated, tag) = (header("content-md5"), header("etag"));
             let disk = |e: std::io::Error| Failure::Final(format!("writing {}: {e}", into.display()));
@@ -186,7 +189,7 @@ impl Blobs {
     pub(crate) async fn delete(&self, folder: &BlobFolder, name: &str) -> Result<()> {
         let url = url_of(folder, name);
         self.retry("deleting", &format!("{}{name}", folder.prefix), || async {
-            let request = self.http.delete(&url).timeout(Duration::from_secs(REQUEST_S_MAX));
+            let request = self.http.delete(self.pass.on(&url)).timeout(Duration::from_secs(REQUEST_S_MAX));
             let answer = request.send().await.map_err(transport)?;
             if answer.status().as_u16() == 404 {
                 return Ok(());
@@ -242,7 +245,7 @@ impl Blobs {
         self.retry("storing", what, || async {
             let mut request = self
                 .http
-                .put(url)
+                .put(self.pass.on(url))
                 .timeout(time_for(bytes.len() as u64))
                 .header("x-ms-version", BLOB_VERSION)
                 .header("content-md5", &sum)
@@ -280,7 +283,7 @@ impl Blobs {
             });
             let request = self
                 .http
-                .put(url)
+                .put(self.pass.on(url))
                 .timeout(time_for(length))
                 .header("x-ms-version", BLOB_VERSION)
                 .header("x-ms-blob-type", "BlockBlob")
@@ -374,10 +377,13 @@ async fn checked(answer: reqwest::Response) -> std::result::Result<reqwest::Resp
     if status.is_success() {
         return Ok(answer);
     }
+    let expired = url_pass::is_expired(&answer);
     let body = answer.text().await.unwrap_or_default();
     let text = format!("the server answered {status} {}", body.chars().take(300).collect::<String>());
     match status.as_u16() {
         429 | 503 => Err(Failure::Away(text)),
+        // The next lease renewal brings a new pass.
+        403 if expired => Err(Failure::Away(text)),
         408 | 500..=599 => Err(Failure::Again(text)),
         _ => Err(Failure::Final(text)),
     }

@@ -29,6 +29,7 @@ pub mod services;
 pub mod session;
 pub mod simulated;
 mod trust;
+mod url_pass;
 mod warning;
 
 use std::path::Path;

@@ -16,6 +16,7 @@ use crate::folder::Folders;
 use crate::gpus::Gpus;
 use crate::python::{self, Interpreter};
 use crate::session::prepare_failed;
+use crate::url_pass::UrlPass;
 
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -26,6 +27,7 @@ pub(crate) struct Node {
     pub spawner: Spawner,
     pub ca_pem: Vec<u8>,
     pub blobs: OnceCell<Blobs>,
+    pub url_pass: UrlPass,
     pub python: tokio::sync::OnceCell<Option<Interpreter>>,
     pub python_for_others: tokio::sync::OnceCell<Option<Interpreter>>,
     pub slots: RefCell<BTreeSet<u32>>,
@@ -72,7 +74,7 @@ impl Node {
         if let Some(blobs) = self.blobs.get() {
             return Ok(blobs.clone());
         }
-        let blobs = Blobs::new(&self.ca_pem)?;
+        let blobs = Blobs::new(&self.ca_pem, self.url_pass.clone())?;
         Ok(self.blobs.get_or_init(|| blobs).clone())
     }
 

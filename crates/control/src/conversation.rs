@@ -31,6 +31,7 @@ pub enum Input {
 
 #[derive(Debug, PartialEq)]
 pub enum Output {
+    /// The session adds the pass for URLs to a lease.
     Say(Down),
     /// Offer this news until the log can take it; with a ticket, come back with the answer.
     Report {
@@ -264,7 +265,7 @@ impl Conversation {
         }
         let lease_ttl_ms = view.state.settings.lease_ttl_ms;
         let heartbeat_ms = pace(view.state).heartbeat_ms;
-        out.push(Output::Say(Down::Welcome { lease_ttl_ms, heartbeat_ms }));
+        out.push(Output::Say(Down::Welcome { lease_ttl_ms, heartbeat_ms, url_pass: Secret::default() }));
         reconcile(node, view.state, &known, out);
     }
 
@@ -290,7 +291,8 @@ impl Conversation {
                     out.push(Output::Report { report: CoreReport::NodeHeard { node }, ticket: None });
                 }
                 let heartbeat_ms = pace(view.state).heartbeat_ms;
-                out.push(Output::Say(Down::LeaseRenewed { sent_boot_ms, heartbeat_ms }));
+                let url_pass = Secret::default();
+                out.push(Output::Say(Down::LeaseRenewed { sent_boot_ms, heartbeat_ms, url_pass }));
             }
             Up::Report { attempt, number, body } => {
                 let attempt = core_id(attempt);

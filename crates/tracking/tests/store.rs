@@ -59,6 +59,7 @@ fn new_run(id: &str, started: u64) -> NewRun {
         started: Millis(started),
         ended: None,
         job: None,
+        made_by: None,
         tags: BTreeMap::new(),
     }
 }
@@ -280,6 +281,7 @@ fn jobs_are_runs_whose_end_is_the_jobs() {
     let world = World::new();
     let job = |status, ended: Option<u64>| NewRun {
         job: Some(JobId(7)),
+        made_by: None,
         status,
         ended: ended.map(Millis),
         ..new_run("job_1", 5)

@@ -160,7 +160,7 @@ async fn reports_survive_a_lost_connection() {
     let mut wire = world.accept().await;
     let Up::Hello { attempts, .. } = wire.message().await else { panic!("no hello") };
     assert_eq!(attempts.iter().map(|known| known.attempt).collect::<Vec<_>>(), [attempt(1)]);
-    wire.send(&Down::Welcome { lease_ttl_ms: 60_000, heartbeat_ms: 200 }).await;
+    wire.send(&Down::Welcome { lease_ttl_ms: 60_000, heartbeat_ms: 200, url_pass: Secret::default() }).await;
     world.hear(&mut wire, &mut heard, |heard| heard.exit(attempt(1)).is_some()).await;
     assert_eq!(heard.text(attempt(1)), "before\nafter\n");
     assert_eq!(heard.exit(attempt(1)), Some(&Exit::Success));
@@ -399,7 +399,7 @@ async fn a_certificate_is_renewed() {
         match wire.message().await {
             Up::Renew { csr_pem } => break csr_pem,
             Up::Heartbeat { sent_boot_ms } => {
-                wire.send(&Down::LeaseRenewed { sent_boot_ms, heartbeat_ms: 0 }).await;
+                wire.send(&Down::LeaseRenewed { sent_boot_ms, heartbeat_ms: 0, url_pass: Secret::default() }).await;
             }
             other => panic!("{other:?}"),
         }

@@ -10,7 +10,7 @@ use neap_agent::{NODE_FILE, NodeConfig};
 use neap_identity::Authority;
 use neap_protocol::{
     ALPN, AttemptRef, AttemptSpec, BlobFolder, Decoder, Down, Exit, Frame, Isolation, Limits, LogChunk,
-    Report, Up, encode_message,
+    Report, Secret, Up, encode_message,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -94,7 +94,7 @@ impl World {
             let Up::Hello { facts, .. } = wire.message().await else { panic!("a hello comes after joining") };
             assert!(facts.cpus_milli <= 1500 && facts.memory_mb <= 500, "{facts:?}");
         }
-        wire.send(&Down::Welcome { lease_ttl_ms, heartbeat_ms: 200 }).await;
+        wire.send(&Down::Welcome { lease_ttl_ms, heartbeat_ms: 200, url_pass: Secret::default() }).await;
         wire
     }
 
@@ -252,7 +252,7 @@ impl Heard {
     fn take(&mut self, frame: Frame<Up>) -> Option<Down> {
         match frame {
             Frame::Message(Up::Heartbeat { sent_boot_ms }) => {
-                Some(Down::LeaseRenewed { sent_boot_ms, heartbeat_ms: 0 })
+                Some(Down::LeaseRenewed { sent_boot_ms, heartbeat_ms: 0, url_pass: Secret::default() })
             }
             Frame::Message(Up::Report { attempt, number, body }) => {
                 if matches!(body, Report::Ended { exit: Exit::Success }) {

@@ -47,7 +47,7 @@ fn client() -> Client {
         headers.get(header::AUTHORIZATION).is_some_and(|value| value == "Bearer good")
     };
     let sas = Arc::new(SasKey::new(b"key"));
-    let face = BlobFace::new(Arc::new(store), sas, Arc::new(bearer), Arc::new(|| NOW));
+    let face = BlobFace::new(Arc::new(store), sas, Arc::new(bearer), Arc::new(|| NOW), Arc::new(|_| false));
     Client { _folder: folder, face }
 }
 
@@ -90,6 +90,8 @@ impl Client {
             permissions: permissions.to_vec(),
             starts_s: None,
             expires_s: NOW + 60,
+            bound: None,
+            web_query: None,
         };
         self.face.sas.sign(&grant, NOW)
     }

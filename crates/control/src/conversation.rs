@@ -34,42 +34,21 @@ pub enum Output {
     /// The session adds the pass for URLs to a lease.
     Say(Down),
     /// Offer this news until the log can take it; with a ticket, come back with the answer.
-    Report {
-        report: CoreReport,
-        ticket: Option<Ticket>,
-    },
+    Report { report: CoreReport, ticket: Option<Ticket> },
     /// Hand this order to the node, if it was not told yet.
     Order(Effect),
     /// Check the join token and certify the key.
-    Admit {
-        node: NodeId,
-        token: String,
-        csr_pem: String,
-    },
+    Admit { node: NodeId, token: String, csr_pem: String },
     /// A fresh certificate for a node that has one.
-    Certify {
-        node: NodeId,
-        csr_pem: String,
-    },
+    Certify { node: NodeId, csr_pem: String },
     /// Store this piece of log, then acknowledge it.
     StoreLog(LogChunk),
     /// How the services of an attempt on this node are.
-    Services {
-        node: NodeId,
-        attempt: AttemptId,
-        services: Vec<ServiceState>,
-    },
+    Services { node: NodeId, attempt: AttemptId, services: Vec<ServiceState> },
     /// How this node's GPUs are.
-    Gpus {
-        node: NodeId,
-        gpus: Vec<GpuState>,
-    },
+    Gpus { node: NodeId, gpus: Vec<GpuState> },
     /// A stream that this node was asked for does not come.
-    StreamFailed {
-        node: NodeId,
-        stream: Secret,
-        reason: String,
-    },
+    StreamFailed { node: NodeId, stream: Secret, reason: String },
     /// Hang up.
     End(String),
 }

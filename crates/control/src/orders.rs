@@ -120,11 +120,7 @@ impl AttemptOrders {
             command: document.command,
             environment_variables: document.environment_variables,
             code: document.code.as_ref().map(|at| signer.sign(at, Access::Read)),
-            inputs: document
-                .inputs
-                .iter()
-                .map(|(name, input)| (name.clone(), signer.input(input)))
-                .collect(),
+            inputs: document.inputs.iter().map(|(name, input)| (name.clone(), signer.input(input))).collect(),
             outputs: document
                 .outputs
                 .iter()
@@ -213,10 +209,13 @@ impl AttemptOrders {
     /// What makes the URLs of a node's attempts valid for the next minutes: it lasts as long as the lease that it is sent
     /// with, and never longer than [`limits::URL_PASS_MS_MAX`].
     pub(crate) fn pass(&self, node: NodeId, lease_ttl_ms: u64, now_s: i64) -> Secret {
-        let lasts_ms = (lease_ttl_ms + limits::LEASE_MARGIN_MS).min(limits::URL_PASS_MS_MAX);
-        let lasts_s = i64::try_from(lasts_ms.div_ceil(1_000)).unwrap_or(i64::MAX);
-        Secret::new(self.sas.pass(node.0, now_s.saturating_add(lasts_s)))
+        Secret::new(self.sas.pass(node.0, now_s.saturating_add(pass_lasts_s(lease_ttl_ms))))
     }
+}
+
+fn pass_lasts_s(lease_ttl_ms: u64) -> i64 {
+    let lasts_ms = lease_ttl_ms.saturating_add(limits::LEASE_MARGIN_MS).min(limits::URL_PASS_MS_MAX);
+    i64::try_from(lasts_ms.div_ceil(1_000)).unwrap_or(i64::MAX)
 }
 
 /// Signs the URLs of one order.
@@ -387,6 +386,20 @@ fn distribution(asked: Distribution) -> neap_protocol::Distribution {
         Distribution::Mpi { processes_per_node } => Wire::Mpi { processes_per_node },
         Distribution::Ray { port, include_dashboard, dashboard_port, head_arguments, worker_arguments } => {
             Wire::Ray { port, include_dashboard, dashboard_port, head_arguments, worker_arguments }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_lasts_as_long_as_the_lease_and_minutes_at_most() {
+        for (lease_ttl_ms, expected_s) in
+            [(0, 2), (5_000, 7), (5_001, 8), (120_000, 122), (598_000, 600), (598_001, 600), (u64::MAX, 600)]
+        {
+            assert_eq!(pass_lasts_s(lease_ttl_ms), expected_s, "{lease_ttl_ms}");
         }
     }
 }

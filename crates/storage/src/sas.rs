@@ -8,7 +8,10 @@
 //! the server renews with the node's lease.
 
 use aws_lc_rs::hmac;
-use base64::{Engine, engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD}};
+use base64::{
+    Engine,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
+};
 use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -136,7 +139,9 @@ pub enum Refusal {
     #[error("the signed URL does not allow this operation")]
     Permission,
     /// The pass of its node is missing, is not ours, or has ended.
-    #[error("the pass beside the attempt's URL is missing or has expired; the node's next lease renewal brings a new one")]
+    #[error(
+        "the pass beside the attempt's URL is missing or has expired; the node's next lease renewal brings a new one"
+    )]
     Pass,
     /// The attempt that it was made for has ended.
     #[error("the attempt that the signed URL was made for is over")]
@@ -526,7 +531,10 @@ mod tests {
         assert_eq!(bound(&query), Ok(Some(BOUND)));
         for other in ["7.3.5", "8.2.5", "7.2", "7.2.6", ""] {
             let mut touched = query.clone();
-            touched.iter_mut().filter(|(name, _)| name == ATTEMPT).for_each(|(_, value)| other.clone_into(value));
+            touched
+                .iter_mut()
+                .filter(|(name, _)| name == ATTEMPT)
+                .for_each(|(_, value)| other.clone_into(value));
             assert_eq!(bound(&touched), Err(Refusal::Signature), "{other}");
         }
         let without: Vec<_> = query.iter().filter(|(name, _)| name != ATTEMPT).cloned().collect();
@@ -549,7 +557,10 @@ mod tests {
         let query = decode(&SasKey::new(b"key").sign(&grant, NOW));
         assert_eq!(check(&query, "cont", "host/data.csv", Permission::Read, NOW), Ok(()));
         let mut touched = query.clone();
-        touched.iter_mut().filter(|(name, _)| name == WEB_QUERY).for_each(|(_, value)| *value = "admin=1".into());
+        touched
+            .iter_mut()
+            .filter(|(name, _)| name == WEB_QUERY)
+            .for_each(|(_, value)| *value = "admin=1".into());
         assert_eq!(check(&touched, "cont", "host/data.csv", Permission::Read, NOW), Err(Refusal::Signature));
     }
 }

@@ -163,8 +163,9 @@ mod tests {
         connection.execute(run, []).unwrap();
         for _ in 0..2 {
             prepare(&connection, Path::new("memory")).unwrap();
-            let made_by: Option<i64> =
-                connection.query_row("SELECT made_by FROM runs WHERE id = 'r'", [], |row| row.get(0)).unwrap();
+            let made_by: Option<i64> = connection
+                .query_row("SELECT made_by FROM runs WHERE id = 'r'", [], |row| row.get(0))
+                .unwrap();
             assert_eq!(made_by, None);
         }
     }

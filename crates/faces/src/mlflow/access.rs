@@ -203,7 +203,8 @@ impl Job<'_> {
         self.parents_are_its_own()?;
         let given = self.call.given;
         let metrics = given.list("metrics");
-        let models = metrics.iter().filter_map(|metric| metric.text("model_id")).chain(given.text("model_id"));
+        let models =
+            metrics.iter().filter_map(|metric| metric.text("model_id")).chain(given.text("model_id"));
         models.into_iter().try_for_each(|id| self.made_model(id))
     }
 
@@ -249,7 +250,8 @@ impl Job<'_> {
             let is_own = jobs::experiment_named(call.app, call.workspace, name) == own
                 || found.is_some_and(|found| found.name == name);
             // As for one that is not there: clients ask by name before they create, and are told why they cannot.
-            let none = || format!("There is no experiment '{name}' that the job '{}' may read.", self.claim.sub);
+            let none =
+                || format!("There is no experiment '{name}' that the job '{}' may read.", self.claim.sub);
             return if is_own { Ok(()) } else { Err(Fault::not_found(none())) };
         }
         let asked = experiments::resolve_in(call.app, call.workspace, call.given.need("experiment_id")?)?;

@@ -54,7 +54,9 @@ pub(super) fn owner_of(path: &str) -> Result<Owner<'_>, Fault> {
     match (path.strip_prefix(RUNS), path.strip_prefix(MODELS)) {
         (Some(rest), _) => Ok(Owner::Run(&rest[..first(rest)])),
         (None, Some(rest)) => Ok(Owner::Model(&rest[..first(rest)])),
-        (None, None) => Err(Fault::invalid(format!("'{path}' is not within the files of a run or of a model."))),
+        (None, None) => {
+            Err(Fault::invalid(format!("'{path}' is not within the files of a run or of a model.")))
+        }
     }
 }
 
@@ -119,9 +121,8 @@ pub(super) async fn answer(
                 .map_err(|e| Fault::invalid(format!("The request body could not be read: {e}.")))?;
             let given = Given::read(&body, &Query::default())?;
             let (app, workspace, base) = (app.clone(), workspace.clone(), base.to_owned());
-            let done = blocking(move || {
-                multipart::answer(&app, &workspace, &base, &step, &folder, &given, bound)
-            });
+            let done =
+                blocking(move || multipart::answer(&app, &workspace, &base, &step, &folder, &given, bound));
             Ok(reply::ok(&done.await?))
         }
         Operation::NotOffered(why) => Err(Fault::not_offered(why)),
@@ -196,12 +197,7 @@ pub(super) fn remove(app: &App, workspace: &Workspace, path: &str) -> Result<(),
 }
 
 /// Sends a request on to the blob face, at the signed path of this one blob.
-async fn through(
-    blobs: &Router,
-    name: &str,
-    target: String,
-    request: Request,
-) -> Result<Response, Fault> {
+async fn through(blobs: &Router, name: &str, target: String, request: Request) -> Result<Response, Fault> {
     let (parts, body) = request.into_parts();
     let mut sent = Request::new(Body::new(body));
     *sent.method_mut() = parts.method;
@@ -343,7 +339,13 @@ mod tests {
         ] {
             assert_eq!(owner_of(path).unwrap(), owner, "{path}");
         }
-        for path in ["", "ExperimentRun/dcid./x", "ExperimentRun/dcid.r/../dcid.s/x", "experimentrun/dcid.r/x", "Checkpoints/dcid.r/0/current.json"] {
+        for path in [
+            "",
+            "ExperimentRun/dcid./x",
+            "ExperimentRun/dcid.r/../dcid.s/x",
+            "experimentrun/dcid.r/x",
+            "Checkpoints/dcid.r/0/current.json",
+        ] {
             assert!(owner_of(path).is_err(), "{path}");
         }
     }

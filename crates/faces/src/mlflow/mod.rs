@@ -172,10 +172,7 @@ fn segments(path: &str) -> Result<Vec<String>, Fault> {
 }
 
 /// The workspace, the service, and what follows.
-fn place<'a>(
-    app: &App,
-    segments: &'a [String],
-) -> Result<(Arc<Workspace>, Service, &'a [String]), Fault> {
+fn place<'a>(app: &App, segments: &'a [String]) -> Result<(Arc<Workspace>, Service, &'a [String]), Fault> {
     let whole = || segments.join("/");
     let [
         mlflow,

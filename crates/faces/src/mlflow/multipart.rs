@@ -3,7 +3,7 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use neap_core::state::Workspace;
 use neap_storage::sas::Permission;
-use neap_storage::{BLOCKS_MAX, Bound, BlobAddress, BlockKind, BlockRef, Condition, Headers};
+use neap_storage::{BLOCKS_MAX, BlobAddress, BlockKind, BlockRef, Bound, Condition, Headers};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 

@@ -318,8 +318,14 @@ mod tests {
             let method = if row.method == "*" { "PUT" } else { row.method };
             let path = row.path.replace("{*}", "a/b").replace("{}", "x");
             let found = operation(row.service, method, &path);
-            assert_eq!(found.map(|(operation, right, _)| (operation, right)), Some((row.operation, row.right)));
-            assert_ne!(operation(row.service, "TRACE", &path).map(|found| found.0), Some(row.operation).filter(|_| row.method != "*"));
+            assert_eq!(
+                found.map(|(operation, right, _)| (operation, right)),
+                Some((row.operation, row.right))
+            );
+            assert_ne!(
+                operation(row.service, "TRACE", &path).map(|found| found.0),
+                Some(row.operation).filter(|_| row.method != "*")
+            );
         }
         for (method, path) in [
             ("POST", "runs"),
@@ -337,7 +343,9 @@ mod tests {
         ] {
             assert_eq!(operation(Service::Tracking, method, path), None, "{method} {path}");
         }
-        for (method, path) in [("POST", "artifacts/x"), ("PATCH", "artifacts/x"), ("GET", "mpu/create/x"), ("GET", "x")] {
+        for (method, path) in
+            [("POST", "artifacts/x"), ("PATCH", "artifacts/x"), ("GET", "mpu/create/x"), ("GET", "x")]
+        {
             assert_eq!(operation(Service::Files, method, path), None, "{method} {path}");
         }
     }

@@ -164,6 +164,9 @@ def attacks(a, b):
     # Where the agent keeps checkpoints, and where code and data lie.
     for place in (f"Checkpoints/dcid.{b.job}/0/current.json", f"Checkpoints/dcid.{a.job}/0/current.json", "x", "../azureml-blobstore/x", f"ExperimentRun/dcid.{a.job}/user_logs/std_log.txt"):
         yield "PUT", f"mlflow-artifacts/{FILES}/{place}", None
+    # The log of its own doings.
+    for log in ("user_logs", "user_logs/std_log.txt"):
+        yield "DELETE", f"mlflow-artifacts/{FILES}/ExperimentRun/dcid.{a.job}/{log}", None
     # What has no row in the table.
     yield "POST", "mlflow/gateway/start-update", {}
     yield "GET", f"mlflow-artifacts/presigned/{FILES}/ExperimentRun/dcid.{b.job}/notes/a.txt", None

@@ -109,7 +109,7 @@ pub(super) async fn answer(
             Ok(reply::ok(&json!({})))
         }
         Operation::DeleteFile => {
-            let folder = checked(&path)?;
+            let folder = deletable(&path)?;
             let (app, workspace) = (app.clone(), workspace.clone());
             blocking(move || remove(&app, &workspace, &folder)).await?;
             Ok(reply::ok(&json!({})))
@@ -276,6 +276,15 @@ pub(super) fn checked(path: &str) -> Result<String, Fault> {
     Ok(path.to_owned())
 }
 
+/// A file or folder that may be deleted: not a job's log. A run's whole folder may; its log stays.
+fn deletable(path: &str) -> Result<String, Fault> {
+    let path = checked(path)?;
+    if path.starts_with(RUNS) && path.split('/').nth(2) == Some(LOGS) {
+        return Err(Fault::invalid(format!("'{LOGS}' holds the job's log, which goes with the job.")));
+    }
+    Ok(path)
+}
+
 /// A file that may be written: not a folder's own name, and not a job's log.
 pub(super) fn writable(path: &str) -> Result<String, Fault> {
     let path = checked(path)?;
@@ -319,6 +328,15 @@ mod tests {
             "ExperimentRun/dcid.r/a\\b",
         ] {
             assert!(checked(bad).is_err(), "{bad}");
+        }
+        for (path, may) in [
+            ("ExperimentRun/dcid.r", true),
+            ("ExperimentRun/dcid.r/outputs", true),
+            ("LoggedModels/m-1/user_logs", true),
+            ("ExperimentRun/dcid.r/user_logs", false),
+            ("ExperimentRun/dcid.r/user_logs/std_log.txt", false),
+        ] {
+            assert_eq!(deletable(path).is_ok(), may, "{path}");
         }
         assert!(writable("ExperimentRun/dcid.r/x").is_ok());
         assert!(writable("LoggedModels/m-1/user_logs").is_ok());

@@ -24,6 +24,8 @@ const VERSION: &str = "2023-11-03";
 const ATTEMPT: &str = "neap-attempt";
 /// The query field that carries a node's pass: `EXPIRES.MAC`.
 pub const PASS: &str = "neap-pass";
+/// Everything in a query that says what it opens; each at most once.
+const FIELDS: [&str; 10] = ["sv", "st", "se", "sr", "sp", "sdd", ATTEMPT, WEB_QUERY, PASS, "sig"];
 /// What stays as it is in a query value.
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
@@ -276,23 +278,18 @@ impl SasKey {
         any_of: &[Permission],
         now_s: i64,
     ) -> Result<Option<Bound>, Refusal> {
-        let (mut fields, mut signature, mut pass) = (Fields::default(), None, "");
+        let mut values = [None; FIELDS.len()];
         for (key, value) in query {
-            match key {
-                "sv" => fields.sv = value,
-                "st" => fields.st = value,
-                "se" => fields.se = value,
-                "sr" => fields.sr = value,
-                "sp" => fields.sp = value,
-                "sdd" => fields.sdd = value,
-                ATTEMPT => fields.attempt = value,
-                WEB_QUERY => fields.web_query = value,
-                PASS => pass = value,
-                "sig" => signature = Some(value),
-                _ => {}
+            let found = FIELDS.iter().zip(&mut values).find(|(name, _)| **name == key);
+            // Whoever reads the query later may take the first of two: there is only the one that was signed.
+            if found.is_some_and(|(_, slot)| slot.replace(value).is_some()) {
+                return Err(Refusal::Malformed);
             }
         }
+        let [.., signature] = values;
         let signature = signature.ok_or(Refusal::NotSigned)?;
+        let [sv, st, se, sr, sp, sdd, attempt, web_query, pass, _] = values.map(Option::unwrap_or_default);
+        let fields = Fields { sv, st, se, sr, sp, sdd, attempt, web_query };
         let signature = STANDARD.decode(signature).map_err(|_| Refusal::Signature)?;
         let inside = match fields.sr {
             "c" => "",
@@ -562,5 +559,24 @@ mod tests {
             .filter(|(name, _)| name == WEB_QUERY)
             .for_each(|(_, value)| *value = "admin=1".into());
         assert_eq!(check(&touched, "cont", "host/data.csv", Permission::Read, NOW), Err(Refusal::Signature));
+    }
+
+    #[test]
+    fn a_query_says_everything_once() {
+        let grant =
+            Grant { web_query: Some("version=1".into()), ..grant(Scope::Container, &[Permission::Read]) };
+        let query = decode(&SasKey::new(b"key").sign(&grant, NOW));
+        assert_eq!(check(&query, "cont", "x", Permission::Read, NOW), Ok(()));
+        for name in [WEB_QUERY, "se", "sp", "sig"] {
+            for value in ["", "other"] {
+                let again = (name.to_owned(), value.to_owned());
+                let before: Vec<_> = std::iter::once(again.clone()).chain(query.clone()).collect();
+                let after: Vec<_> = query.iter().cloned().chain([again]).collect();
+                for twice in [before, after] {
+                    let refused = check(&twice, "cont", "x", Permission::Read, NOW);
+                    assert_eq!(refused, Err(Refusal::Malformed), "{name} {value:?}");
+                }
+            }
+        }
     }
 }

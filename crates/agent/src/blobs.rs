@@ -21,6 +21,8 @@ use neap_protocol::BlobFolder;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::io::AsyncWriteExt;
 
+use crate::url_pass::{self, UrlPass};
+
 /// Tries of what the server answers with an error of its own.
 const TRIES_MAX: u32 = 5;
 const FIRST_PAUSE_MS: u64 = 100;
@@ -78,6 +80,7 @@ fn count(which: impl Fn(&Moved) -> &Cell<u64>, bytes: usize) {
 #[derive(Clone, Debug)]
 pub(crate) struct Blobs {
     http: reqwest::Client,
+    pass: UrlPass,
 }
 
 /// Says what was tried on what.
@@ -92,7 +95,7 @@ enum Failure {
 
 impl Blobs {
     /// A client that trusts this CA alone.
-    pub(crate) fn new(ca_pem: &[u8]) -> Result<Self> {
+    pub(crate) fn new(ca_pem: &[u8], pass: UrlPass) -> Result<Self> {
         let certificates =
             reqwest::Certificate::from_pem_bundle(ca_pem).map_err(|e| format!("reading the CA: {e}"))?;
         let http = reqwest::Client::builder()
@@ -101,7 +104,7 @@ impl Blobs {
             .read_timeout(Duration::from_secs(REQUEST_S_MAX))
             .build()
             .map_err(|e| format!("making an HTTP client: {e}"))?;
-        Ok(Self { http })
+        Ok(Self { http, pass })
     }
 
     /// The names below the folder's prefix (or the one blob it names), without the prefix.
@@ -117,7 +120,7 @@ impl Blobs {
                 folder.sas
             );
             let text = self.retry("listing", &folder.prefix, || async {
-                let request = self.http.get(&url).timeout(Duration::from_secs(REQUEST_S_MAX));
+                let request = self.http.get(self.pass.on(&url)).timeout(Duration::from_secs(REQUEST_S_MAX));
                 checked(request.send().await.map_err(transport)?).await?.text().await.map_err(transport)
             });
             let (found, next) = parse_list(&text.await?)?;
@@ -134,7 +137,7 @@ impl Blobs {
     pub(crate) async fn is_blob(&self, blob: &BlobFolder) -> Result<bool> {
         let url = url_of(blob, "");
         self.retry("looking at", &blob.prefix, || async {
-            let request = self.http.head(&url).timeout(Duration::from_secs(REQUEST_S_MAX));
+            let request = self.http.head(self.pass.on(&url)).timeout(Duration::from_secs(REQUEST_S_MAX));
             let answer = request.send().await.map_err(transport)?;
             if answer.status().as_u16() == 404 {
                 return Ok(false);
@@ -150,7 +153,7 @@ impl Blobs {
         let url = url_of(folder, name);
         let (into, what) = (&into, format!("{}{name}", folder.prefix));
         let seal = self.retry("fetching", &what, || async {
-            let answer = checked(self.http.get(&url).send().await.map_err(transport)?).await?;
+            let answer = checked(self.http.get(self.pass.on(&url)).send().await.map_err(transport)?).await?;
             let header = |name: &str| Some(answer.headers().get(name)?.to_str().ok()?.to_owned());
             let (stated, tag) = (header("content-md5"), header("etag"));
             let disk = |e: std::io::Error| Failure::Final(format!("writing it to disk: {e}"));
@@ -218,7 +221,7 @@ impl Blobs {
     pub(crate) async fn delete(&self, folder: &BlobFolder, name: &str) -> Result<()> {
         let url = url_of(folder, name);
         self.retry("deleting", &format!("{}{name}", folder.prefix), || async {
-            let request = self.http.delete(&url).timeout(Duration::from_secs(REQUEST_S_MAX));
+            let request = self.http.delete(self.pass.on(&url)).timeout(Duration::from_secs(REQUEST_S_MAX));
             let answer = request.send().await.map_err(transport)?;
             if answer.status().as_u16() == 404 {
                 return Ok(());
@@ -274,7 +277,7 @@ impl Blobs {
         self.retry("storing", what, || async {
             let mut request = self
                 .http
-                .put(url)
+                .put(self.pass.on(url))
                 .timeout(time_for(bytes.len() as u64))
                 .header("x-ms-version", BLOB_VERSION)
                 .header("content-md5", &sum)
@@ -312,7 +315,7 @@ impl Blobs {
             });
             let request = self
                 .http
-                .put(url)
+                .put(self.pass.on(url))
                 .timeout(time_for(length))
                 .header("x-ms-version", BLOB_VERSION)
                 .header("x-ms-blob-type", "BlockBlob")
@@ -394,10 +397,13 @@ async fn checked(answer: reqwest::Response) -> std::result::Result<reqwest::Resp
     if status.is_success() {
         return Ok(answer);
     }
+    let expired = url_pass::is_expired(&answer);
     let body = answer.text().await.unwrap_or_default();
     let text = format!("the server answered {status} {}", body.chars().take(300).collect::<String>());
     match status.as_u16() {
         429 | 503 => Err(Failure::Away(text)),
+        // The next lease renewal brings a new pass.
+        403 if expired => Err(Failure::Away(text)),
         408 | 500..=599 => Err(Failure::Again(text)),
         _ => Err(Failure::Final(text)),
     }

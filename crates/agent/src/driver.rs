@@ -27,6 +27,7 @@ use crate::network::{self, Network};
 use crate::node::{Engines, Node};
 use crate::services::{self, Desk};
 use crate::session::{ExitReason, Input, Output, Session};
+use crate::url_pass::UrlPass;
 use crate::{Error, NodeConfig, boot_log, trust};
 
 /// A timer sleeps at most this long, so that time slept by the machine is noticed.
@@ -135,6 +136,7 @@ pub(crate) async fn run(
         users: neap_sandbox::Users::default(),
         ca_pem: ca_pem.clone(),
         blobs: OnceCell::new(),
+        url_pass: UrlPass::default(),
         folders: Rc::new(Folders::new(attempts).with_bundle(bundle)),
         python: tokio::sync::OnceCell::new(),
         python_for_others: tokio::sync::OnceCell::new(),
@@ -225,6 +227,7 @@ impl Driver {
                 return Ok(());
             }
             Happening::Down(down) => {
+                self.node.url_pass.renew_from(&down);
                 if matches!(down, Down::LogAcknowledged { .. }) {
                     neap_crash::point("log-acknowledged-before-noted");
                 }

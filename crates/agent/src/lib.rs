@@ -36,6 +36,7 @@ pub mod session;
 pub mod simulated;
 mod tree;
 mod trust;
+mod url_pass;
 mod warning;
 
 use std::path::Path;

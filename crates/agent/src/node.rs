@@ -17,6 +17,7 @@ use crate::gpus::Gpus;
 use crate::network::Network;
 use crate::python::{self, Interpreter};
 use crate::session::prepare_failed;
+use crate::url_pass::UrlPass;
 
 /// Below every user that an attempt or a build ever runs as.
 const KEEPER: u32 = USERS_FROM - 1;
@@ -33,6 +34,7 @@ pub(crate) struct Node {
     pub users: Users,
     pub ca_pem: Vec<u8>,
     pub blobs: OnceCell<Blobs>,
+    pub url_pass: UrlPass,
     pub python: tokio::sync::OnceCell<Option<Interpreter>>,
     pub python_for_others: tokio::sync::OnceCell<Option<Interpreter>>,
     pub slots: RefCell<BTreeSet<u32>>,
@@ -79,7 +81,7 @@ impl Node {
         if let Some(blobs) = self.blobs.get() {
             return Ok(blobs.clone());
         }
-        let blobs = Blobs::new(&self.ca_pem)?;
+        let blobs = Blobs::new(&self.ca_pem, self.url_pass.clone())?;
         Ok(self.blobs.get_or_init(|| blobs).clone())
     }
 

@@ -243,7 +243,7 @@ impl Session {
         match down {
             // Certificates are the driver's affair.
             Down::Joined { .. } => {}
-            Down::Welcome { lease_ttl_ms, heartbeat_ms } => {
+            Down::Welcome { lease_ttl_ms, heartbeat_ms, .. } => {
                 self.welcomed = true;
                 self.lease_ttl_ms = lease_ttl_ms;
                 self.heartbeat_ms = heartbeat_ms.max(1);
@@ -264,7 +264,7 @@ impl Session {
                 }
             }
             Down::Refused { reason } => self.end(ExitReason::Refused(reason), out),
-            Down::LeaseRenewed { sent_boot_ms, heartbeat_ms } => {
+            Down::LeaseRenewed { sent_boot_ms, heartbeat_ms, .. } => {
                 if heartbeat_ms > 0 && self.welcomed {
                     self.heartbeat_ms = heartbeat_ms;
                     // The server's patience is that of the new pace already.

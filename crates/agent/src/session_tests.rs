@@ -47,7 +47,11 @@ impl Talk {
     fn welcomed() -> Self {
         let mut talk = Self::new();
         talk.say(Input::Connected);
-        talk.say(Input::Down(Down::Welcome { lease_ttl_ms: 10_000, heartbeat_ms: 500 }));
+        talk.say(Input::Down(Down::Welcome {
+            lease_ttl_ms: 10_000,
+            heartbeat_ms: 500,
+            url_pass: Secret::default(),
+        }));
         talk
     }
 
@@ -129,7 +133,7 @@ fn what_was_not_acknowledged_is_sent_again_after_a_reconnect() {
     let hello = talk.say(Input::Connected);
     let [Output::Send(Up::Hello { attempts, .. })] = hello.as_slice() else { panic!("{hello:?}") };
     assert_eq!(attempts, &[KnownAttempt { attempt: A, last_report: 2, running: false }]);
-    let welcome = Down::Welcome { lease_ttl_ms: 10_000, heartbeat_ms: 500 };
+    let welcome = Down::Welcome { lease_ttl_ms: 10_000, heartbeat_ms: 500, url_pass: Secret::default() };
     assert_eq!(talk.say(Input::Down(welcome))[1..], [ship(4, 6, true), report(2, ended())]);
 }
 
@@ -141,7 +145,7 @@ fn what_happens_while_disconnected_is_told_later() {
     assert_eq!(talk.say(Input::Started { attempt: A, properties: BTreeMap::new() }), []);
     assert_eq!(talk.say(Input::Ended { attempt: A, exit: Exit::Success, log_bytes: 1 }), []);
     talk.say(Input::Connected);
-    let welcome = Down::Welcome { lease_ttl_ms: 10_000, heartbeat_ms: 500 };
+    let welcome = Down::Welcome { lease_ttl_ms: 10_000, heartbeat_ms: 500, url_pass: Secret::default() };
     assert_eq!(
         talk.say(Input::Down(welcome))[1..],
         [report(1, started()), ship(0, 1, true), report(2, ended())]
@@ -173,7 +177,14 @@ fn the_lease_counts_from_when_the_renewal_was_sent() {
     assert_eq!(talk.session.lease_until_ms, 10_000);
     assert_eq!(talk.at(500, Input::Timer), [Output::Send(Up::Heartbeat { sent_boot_ms: 500 })]);
     assert_eq!(
-        talk.at(900, Input::Down(Down::LeaseRenewed { sent_boot_ms: 500, heartbeat_ms: 0 })),
+        talk.at(
+            900,
+            Input::Down(Down::LeaseRenewed {
+                sent_boot_ms: 500,
+                heartbeat_ms: 0,
+                url_pass: Secret::default()
+            })
+        ),
         [Output::Lease { until_boot_ms: 10_500 }]
     );
     assert_eq!(talk.session.wake_at_ms(), 1000);
@@ -191,14 +202,31 @@ fn the_lease_counts_from_when_the_renewal_was_sent() {
 fn the_server_says_how_often_heartbeats_are_sent() {
     let mut talk = Talk::welcomed();
     assert_eq!(talk.at(500, Input::Timer), [Output::Send(Up::Heartbeat { sent_boot_ms: 500 })]);
-    talk.at(520, Input::Down(Down::LeaseRenewed { sent_boot_ms: 500, heartbeat_ms: 2_500 }));
+    talk.at(
+        520,
+        Input::Down(Down::LeaseRenewed {
+            sent_boot_ms: 500,
+            heartbeat_ms: 2_500,
+            url_pass: Secret::default(),
+        }),
+    );
     assert_eq!(talk.session.wake_at_ms(), 1_000, "slower after the next");
     assert_eq!(talk.at(1_000, Input::Timer), [Output::Send(Up::Heartbeat { sent_boot_ms: 1_000 })]);
     assert_eq!(talk.session.wake_at_ms(), 3_500);
-    talk.at(1_020, Input::Down(Down::LeaseRenewed { sent_boot_ms: 1_000, heartbeat_ms: 400 }));
+    talk.at(
+        1_020,
+        Input::Down(Down::LeaseRenewed {
+            sent_boot_ms: 1_000,
+            heartbeat_ms: 400,
+            url_pass: Secret::default(),
+        }),
+    );
     assert_eq!(talk.session.wake_at_ms(), 1_420, "faster at once");
     assert_eq!(talk.at(1_420, Input::Timer), [Output::Send(Up::Heartbeat { sent_boot_ms: 1_420 })]);
-    talk.at(1_430, Input::Down(Down::LeaseRenewed { sent_boot_ms: 1_420, heartbeat_ms: 0 }));
+    talk.at(
+        1_430,
+        Input::Down(Down::LeaseRenewed { sent_boot_ms: 1_420, heartbeat_ms: 0, url_pass: Secret::default() }),
+    );
     assert_eq!(talk.session.wake_at_ms(), 1_820, "as before");
 }
 
@@ -260,7 +288,11 @@ fn stop_forget_refused_and_leave() {
 fn an_unacknowledged_leave_has_an_end() {
     let mut talk = Talk::welcomed();
     talk.say(Input::Down(Down::Start { attempt: A, spec: spec() }));
-    talk.say(Input::Down(Down::Welcome { lease_ttl_ms: 1_000_000, heartbeat_ms: 500_000 }));
+    talk.say(Input::Down(Down::Welcome {
+        lease_ttl_ms: 1_000_000,
+        heartbeat_ms: 500_000,
+        url_pass: Secret::default(),
+    }));
     talk.say(Input::Down(Down::Leave { grace_ms: 50 }));
     let by = 50 + LEAVE_MARGIN_MS;
     assert_eq!(talk.at(by - 1, Input::Timer), []);
@@ -305,7 +337,11 @@ fn services_are_told_at_each_change_and_after_each_welcome() {
     talk.say(Input::Disconnected);
     assert_eq!(talk.say(change(ServiceStatus::Running)), [], "nobody is there to hear it");
     talk.say(Input::Connected);
-    let welcome = talk.say(Input::Down(Down::Welcome { lease_ttl_ms: 10_000, heartbeat_ms: 500 }));
+    let welcome = talk.say(Input::Down(Down::Welcome {
+        lease_ttl_ms: 10_000,
+        heartbeat_ms: 500,
+        url_pass: Secret::default(),
+    }));
     assert!(welcome.contains(&told(ServiceStatus::Running)), "{welcome:?}");
 }
 

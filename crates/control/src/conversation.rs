@@ -34,12 +34,10 @@ pub enum Input {
 
 #[derive(Debug, PartialEq)]
 pub enum Output {
+    /// The session adds the pass for URLs to a lease.
     Say(Down),
     /// Offer this news until the log can take it; with a ticket, come back with the answer.
-    Report {
-        report: CoreReport,
-        ticket: Option<Ticket>,
-    },
+    Report { report: CoreReport, ticket: Option<Ticket> },
     /// Hand this order to the node, if it was not told yet.
     Order(Effect),
     /// Check whether this join token is for this node. Nothing has been recorded or looked up for the caller yet.
@@ -64,22 +62,11 @@ pub enum Output {
         chunk: LogChunk,
     },
     /// How the services of an attempt on this node are.
-    Services {
-        node: NodeId,
-        attempt: AttemptId,
-        services: Vec<ServiceState>,
-    },
+    Services { node: NodeId, attempt: AttemptId, services: Vec<ServiceState> },
     /// How this node's GPUs are.
-    Gpus {
-        node: NodeId,
-        gpus: Vec<GpuState>,
-    },
+    Gpus { node: NodeId, gpus: Vec<GpuState> },
     /// A stream that this node was asked for does not come.
-    StreamFailed {
-        node: NodeId,
-        stream: Secret,
-        reason: String,
-    },
+    StreamFailed { node: NodeId, stream: Secret, reason: String },
     /// Hang up.
     End(String),
 }
@@ -325,7 +312,7 @@ impl Conversation {
         }
         let lease_ttl_ms = view.state.settings.lease_ttl_ms;
         let heartbeat_ms = pace(view.state).heartbeat_ms;
-        out.push(Output::Say(Down::Welcome { lease_ttl_ms, heartbeat_ms }));
+        out.push(Output::Say(Down::Welcome { lease_ttl_ms, heartbeat_ms, url_pass: Secret::default() }));
         reconcile(node, view.state, &known, out);
     }
 
@@ -351,7 +338,8 @@ impl Conversation {
                     out.push(Output::Report { report: CoreReport::NodeHeard { node }, ticket: None });
                 }
                 let heartbeat_ms = pace(view.state).heartbeat_ms;
-                out.push(Output::Say(Down::LeaseRenewed { sent_boot_ms, heartbeat_ms }));
+                let url_pass = Secret::default();
+                out.push(Output::Say(Down::LeaseRenewed { sent_boot_ms, heartbeat_ms, url_pass }));
             }
             Up::Report { attempt, number, body } => {
                 let attempt = core_id(attempt);

@@ -8,10 +8,11 @@ pub const BATCH_INPUTS_MAX: usize = 2_048;
 pub const NODE_CERTIFICATE_S: i64 = 24 * 3600;
 /// A join token is for a node that is being made now.
 pub const JOIN_TOKEN_S: i64 = 600;
-/// How long an attempt's signed URLs last: the longest job Azure allows, and a day.
-pub const ATTEMPT_SAS_S: i64 = 22 * 24 * 3600;
-/// The longest that a job's token for its metrics holds, as for its URLs; it is refused earlier when its attempt is over.
-pub const RUN_TOKEN_S: i64 = ATTEMPT_SAS_S;
+/// The longest time for which one lease renewal keeps an attempt's signed URLs valid. A shorter lease means a shorter time.
+pub const URL_PASS_MS_MAX: u64 = 10 * 60_000;
+/// The longest that a job's token for its metrics holds: the longest job Azure allows, and a day. The server refuses it
+/// earlier, as soon as its attempt is over.
+pub const RUN_TOKEN_S: i64 = 22 * 24 * 3600;
 /// Frames that may wait for a slow agent before its connection is dropped.
 pub const SESSION_FRAMES_MAX: usize = 65_536;
 /// Reports of one agent that wait for the ledger; while there are as many, nothing more is read from it.

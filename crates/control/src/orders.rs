@@ -14,8 +14,8 @@ use neap_protocol::{
     AttemptSpec, BlobFolder, CheckpointSpec, ContainerTerms, Environment, How, Input, Isolation, Keep,
     Limits, Output, Ranks, RunTracking, Secret, ServiceSpec, checkpoint_of,
 };
-use neap_storage::foreign::{self, WEB_QUERY};
-use neap_storage::sas::{Grant, Permission, SasKey, Scope};
+use neap_storage::foreign;
+use neap_storage::sas::{Bound, Grant, Permission, SasKey, Scope};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::{addresses, limits};
@@ -65,6 +65,9 @@ impl AttemptOrders {
         let job = state.jobs.get(&id.job).ok_or(OrderError::Gone)?;
         let attempt = job.attempt().filter(|a| a.phase_on(node).is_some()).ok_or(OrderError::Gone)?;
         let rank = attempt.rank_on(node).ok_or(OrderError::Gone)?;
+        // Every URL of this order names the attempt and the node, and dies with the attempt.
+        let bound = Bound { job: id.job.0, attempt: id.number, node: Some(node.0) };
+        let signer = Signer { orders: self, bound, now_s };
         let node = state.nodes.get(&node).ok_or(OrderError::Gone)?;
         let body = self.reader.document(&job.document).map_err(|e| OrderError::Document(e.to_string()))?;
         let body = body.ok_or_else(|| OrderError::Document("it is not there".into()))?;
@@ -78,7 +81,7 @@ impl AttemptOrders {
         };
         let checkpoint = BlobPath { path: checkpoint_of(&job.name, rank), ..artifacts.clone() };
         let checkpoint = CheckpointSpec {
-            at: self.sign(&checkpoint, Access::Change, now_s),
+            at: signer.sign(&checkpoint, Access::Change),
             restore: id.number > 1,
             interval_ms: self.settings.checkpoint_interval_ms,
             after_failure: job.retry.as_deref().is_some_and(|retry| !retry.exit_codes.is_empty()),
@@ -96,7 +99,7 @@ impl AttemptOrders {
             .collect();
         let environment = match document.environment {
             EnvironmentDocument::Build { at, dockerfile } => {
-                Environment::Build { context: self.sign(&at, Access::Read, now_s), dockerfile }
+                Environment::Build { context: signer.sign(&at, Access::Read), dockerfile }
             }
             EnvironmentDocument::Image { image, packages } => Environment::Image { image, packages },
             EnvironmentDocument::Packages { packages } => Environment::Packages { packages },
@@ -116,18 +119,14 @@ impl AttemptOrders {
             experiment: document.experiment,
             command: document.command,
             environment_variables: document.environment_variables,
-            code: document.code.as_ref().map(|at| self.sign(at, Access::Read, now_s)),
-            inputs: document
-                .inputs
-                .iter()
-                .map(|(name, input)| (name.clone(), self.input(input, now_s)))
-                .collect(),
+            code: document.code.as_ref().map(|at| signer.sign(at, Access::Read)),
+            inputs: document.inputs.iter().map(|(name, input)| (name.clone(), signer.input(input))).collect(),
             outputs: document
                 .outputs
                 .iter()
-                .map(|(name, output)| (name.clone(), self.output(output, id.number <= 1, now_s)))
+                .map(|(name, output)| (name.clone(), signer.output(output, id.number <= 1)))
                 .collect(),
-            artifacts: self.sign(&artifacts, Access::Write, now_s),
+            artifacts: signer.sign(&artifacts, Access::Write),
             timeout_ms: job.timeout_ms,
             limits: limits_of(job.need, given),
             isolation: self.settings.isolation,
@@ -207,21 +206,34 @@ impl AttemptOrders {
         }
     }
 
-    fn input(&self, input: &InputDocument, now_s: i64) -> Input {
-        let sign = |at: &BlobPath, how: Delivery| {
-            let access = if how == Delivery::ReadWrite { Access::Change } else { Access::Read };
-            self.sign(at, access, now_s)
-        };
+    /// What makes the URLs of a node's attempts valid for the next minutes: it lasts as long as the lease that it is sent
+    /// with, and never longer than [`limits::URL_PASS_MS_MAX`].
+    pub(crate) fn pass(&self, node: NodeId, lease_ttl_ms: u64, now_s: i64) -> Secret {
+        Secret::new(self.sas.pass(node.0, now_s.saturating_add(pass_lasts_s(lease_ttl_ms))))
+    }
+}
+
+fn pass_lasts_s(lease_ttl_ms: u64) -> i64 {
+    let lasts_ms = lease_ttl_ms.saturating_add(limits::LEASE_MARGIN_MS).min(limits::URL_PASS_MS_MAX);
+    i64::try_from(lasts_ms.div_ceil(1_000)).unwrap_or(i64::MAX)
+}
+
+/// Signs the URLs of one order.
+struct Signer<'a> {
+    orders: &'a AttemptOrders,
+    bound: Bound,
+    now_s: i64,
+}
+
+impl Signer<'_> {
+    fn input(&self, input: &InputDocument) -> Input {
+        let sign = |at: &BlobPath, how: Delivery| self.sign(at, access_for(how));
         match input {
             InputDocument::Literal { value } => Input::Literal { value: value.clone() },
             InputDocument::File { at, how, query } => {
-                let mut at = sign(at, *how);
-                if let Some(query) = query {
-                    // In the query of our own address, which no log shows.
-                    at.sas
-                        .push_str(&format!("&{WEB_QUERY}={}", utf8_percent_encode(query, NON_ALPHANUMERIC)));
-                }
-                Input::File { at, how: how_of(*how) }
+                // In the query of our own address, which no log shows.
+                let access = access_for(*how);
+                Input::File { at: self.sign_with(at, access, query.clone()), how: how_of(*how) }
             }
             InputDocument::Folder { at, how } => Input::Folder { at: sign(at, *how), how: how_of(*how) },
             InputDocument::Any { at, how } => {
@@ -234,7 +246,7 @@ impl AttemptOrders {
     }
 
     /// `first` is whether nothing can have been stored before this attempt.
-    fn output(&self, output: &OutputDocument, first: bool, now_s: i64) -> Output {
+    fn output(&self, output: &OutputDocument, first: bool) -> Output {
         let more = output.more();
         if let Some(value) = &more.direct {
             return Output::Direct { value: value.clone() };
@@ -242,7 +254,7 @@ impl AttemptOrders {
         let existing = more.how == Delivery::ReadWrite && !(more.own_place && first);
         let keep = Keep { existing, required: more.register.is_some() };
         let access = if existing { Access::Change } else { Access::Write };
-        let at = self.sign(output.at(), access, now_s);
+        let at = self.sign(output.at(), access);
         match output {
             OutputDocument::File { .. } => Output::File { at, keep },
             OutputDocument::Folder { .. } => Output::Folder { at, keep },
@@ -250,7 +262,11 @@ impl AttemptOrders {
     }
 
     /// A URL for this folder or blob and nothing beside it.
-    fn sign(&self, at: &BlobPath, access: Access, now_s: i64) -> BlobFolder {
+    fn sign(&self, at: &BlobPath, access: Access) -> BlobFolder {
+        self.sign_with(at, access, None)
+    }
+
+    fn sign_with(&self, at: &BlobPath, access: Access, web_query: Option<String>) -> BlobFolder {
         let folder = at.path.strip_suffix('/');
         let scope = match (at.path.as_str(), folder) {
             ("", _) => Scope::Container,
@@ -270,15 +286,18 @@ impl AttemptOrders {
             scope,
             permissions,
             starts_s: None,
-            expires_s: now_s + limits::ATTEMPT_SAS_S,
+            // The node's pass says until when.
+            expires_s: self.now_s,
+            bound: Some(self.bound),
+            web_query,
         };
         BlobFolder {
             container_url: format!(
                 "{}/{}.blob.core.windows.net/{}",
-                self.settings.base_url, at.account, at.container
+                self.orders.settings.base_url, at.account, at.container
             ),
             prefix: at.path.clone(),
-            sas: self.sas.sign(&grant, now_s),
+            sas: self.orders.sas.sign(&grant, self.now_s),
             whole: foreign::is_foreign(&at.container),
         }
     }
@@ -300,6 +319,13 @@ enum Access {
     Write,
     /// Also delete.
     Change,
+}
+
+fn access_for(how: Delivery) -> Access {
+    match how {
+        Delivery::ReadWrite => Access::Change,
+        Delivery::Copy | Delivery::ReadOnly | Delivery::Evaluated => Access::Read,
+    }
 }
 
 fn how_of(how: Delivery) -> How {
@@ -360,6 +386,20 @@ fn distribution(asked: Distribution) -> neap_protocol::Distribution {
         Distribution::Mpi { processes_per_node } => Wire::Mpi { processes_per_node },
         Distribution::Ray { port, include_dashboard, dashboard_port, head_arguments, worker_arguments } => {
             Wire::Ray { port, include_dashboard, dashboard_port, head_arguments, worker_arguments }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_lasts_as_long_as_the_lease_and_minutes_at_most() {
+        for (lease_ttl_ms, expected_s) in
+            [(0, 2), (5_000, 7), (5_001, 8), (120_000, 122), (598_000, 600), (598_001, 600), (u64::MAX, 600)]
+        {
+            assert_eq!(pass_lasts_s(lease_ttl_ms), expected_s, "{lease_ttl_ms}");
         }
     }
 }

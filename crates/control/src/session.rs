@@ -173,7 +173,7 @@ impl<R: AsyncRead + Unpin> Session<R> {
             self.conversation.step(input, &mut view, &mut out);
             for output in out {
                 match output {
-                    Output::Say(down) => self.say(&down)?,
+                    Output::Say(down) => self.say(&self.with_pass(down))?,
                     Output::Report { report, ticket } => self.report(report, ticket),
                     other => later.push(other),
                 }
@@ -294,6 +294,16 @@ impl<R: AsyncRead + Unpin> Session<R> {
 
     pub fn node(&self) -> Option<NodeId> {
         self.conversation.node()
+    }
+
+    /// A lease with the pass that makes the URLs of the node's attempts valid as long as it lasts.
+    fn with_pass(&self, mut down: Down) -> Down {
+        if let (Down::Welcome { url_pass, .. } | Down::LeaseRenewed { url_pass, .. }, Some(node)) =
+            (&mut down, self.node())
+        {
+            *url_pass = self.sessions.url_pass(node);
+        }
+        down
     }
 
     fn say(&self, message: &Down) -> Result<(), SessionError> {

@@ -10,7 +10,7 @@ use neap_core::effects::Effect;
 use neap_core::job::{Class, Exit};
 use neap_core::{Command, Millis, NodeId};
 use neap_identity::{Authority, JoinTokens, UsedNonces};
-use neap_protocol::{Decoder, Down, encode_message};
+use neap_protocol::{Decoder, Down, Secret, encode_message};
 use neap_storage::joblog::JobLogs;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, mpsc};
@@ -166,6 +166,11 @@ impl Sessions {
             .map_err(|e| e.to_string())?;
         let not_after_unix_s = u64::try_from(certificate.not_after_s).unwrap_or(0);
         Ok(Down::Joined { certificate_pem: certificate.cert_pem, not_after_unix_s })
+    }
+
+    pub(crate) fn url_pass(&self, node: NodeId) -> Secret {
+        let lease_ttl_ms = self.handle.inner.published.load().settings.lease_ttl_ms;
+        self.orders.pass(node, lease_ttl_ms, clock::unix_seconds())
     }
 
     /// Hands an attempt's order to its node, if it is connected and was not told yet.

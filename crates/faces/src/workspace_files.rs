@@ -22,6 +22,10 @@ pub(crate) const BLOB_STORE: &str = "workspaceblobstore";
 pub(crate) const ARTIFACT_STORE: &str = "workspaceartifactstore";
 const BLOB_CONTAINER: &str = "azureml-blobstore";
 pub(crate) const ARTIFACT_CONTAINER: &str = "azureml";
+/// What the folders of runs begin with, in the container for artifacts; the run's id follows.
+pub(crate) const RUN_FOLDERS: &str = "ExperimentRun/dcid.";
+/// The folder of a job's log, in the folder of its run. It is the server's to write.
+pub(crate) const LOG_FOLDER: &str = "user_logs";
 const NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 pub(crate) fn account(workspace: WorkspaceId) -> String {
@@ -87,6 +91,8 @@ pub(crate) fn container_signature(app: &App, account: &str, container: &str) -> 
         permissions: Permission::ALL.to_vec(),
         starts_s: None,
         expires_s: now_s + limits::SIGNED_URL_TTL_S,
+        bound: None,
+        web_query: None,
     };
     app.sas.sign(&grant, now_s)
 }
@@ -102,6 +108,8 @@ pub(crate) fn log_url(app: &App, base: &str, job: &JobRow, rank: Option<u32>, ca
         permissions: vec![Permission::Read],
         starts_s: None,
         expires_s: now_s + limits::SIGNED_URL_TTL_S,
+        bound: None,
+        web_query: None,
     };
     let signature = app.sas.sign(&grant, now_s);
     let rank = rank.map(|rank| format!("rank={rank}&")).unwrap_or_default();

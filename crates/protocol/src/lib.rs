@@ -16,7 +16,9 @@ pub use frame::{Decoder, Frame, FrameError, FrameKind, LogChunk, LogSource, enco
 pub use messages::*;
 
 /// The version both sides state in their first message. An unknown major version is refused in words.
-pub const PROTOCOL_VERSION: u32 = 1;
+///
+/// 2: the URLs of an attempt need the pass that comes with each lease renewal.
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// The ALPN name by which the server tells an agent's connection from HTTP on the same port.
 pub const ALPN: &[u8] = b"neap-agent/1";

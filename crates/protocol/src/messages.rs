@@ -165,6 +165,9 @@ pub enum Down {
     Welcome {
         lease_ttl_ms: u64,
         heartbeat_ms: u64,
+        /// As in [`Down::LeaseRenewed`].
+        #[serde(default)]
+        url_pass: Secret,
     },
     /// The node may not come in (unknown, gone, wrong version). The agent ends its attempts and itself.
     Refused {
@@ -175,6 +178,10 @@ pub enum Down {
         sent_boot_ms: u64,
         #[serde(default)]
         heartbeat_ms: u64,
+        /// Goes with every URL of this node's attempts ([`BlobFolder::sas`]) from now on, as [`URL_PASS`]. It lasts as
+        /// long as the lease.
+        #[serde(default)]
+        url_pass: Secret,
     },
     Start {
         attempt: AttemptRef,
@@ -505,8 +512,14 @@ pub struct Limits {
     pub gpus: u32,
 }
 
-/// A folder of blobs behind a directory-scoped SAS: `{url}/{relative path}?{sas}`.
-/// Listing: `{container_url}?restype=container&comp=list&prefix={prefix}&{sas}`.
+/// The query field that carries the node's pass beside a signed query.
+pub const URL_PASS: &str = "neap-pass";
+
+/// A folder of blobs behind a directory-scoped SAS: `{url}/{relative path}?{sas}&neap-pass={pass}`.
+/// Listing: `{container_url}?restype=container&comp=list&prefix={prefix}&{sas}&neap-pass={pass}`.
+///
+/// The signature names the attempt: it opens nothing once the attempt has ended, and nothing without the node's current
+/// pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlobFolder {
     pub container_url: String,

@@ -114,8 +114,10 @@ impl World {
         let boot_ms = instance.boot_ms(self.now);
         let mut again = None;
         let input = match input {
-            Input::Down(Down::LeaseRenewed { heartbeat_ms, .. }) if planted::is(Bug::LeaseFromReceipt) => {
-                Input::Down(Down::LeaseRenewed { sent_boot_ms: boot_ms, heartbeat_ms })
+            Input::Down(Down::LeaseRenewed { heartbeat_ms, url_pass, .. })
+                if planted::is(Bug::LeaseFromReceipt) =>
+            {
+                Input::Down(Down::LeaseRenewed { sent_boot_ms: boot_ms, heartbeat_ms, url_pass })
             }
             Input::Down(Down::Start { attempt, spec }) if planted::is(Bug::DuplicateStart) => {
                 again = instance.processes.contains_key(&attempt).then(|| (attempt, spec.clone()));

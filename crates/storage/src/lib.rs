@@ -30,7 +30,7 @@ pub use list::{ListEntry, ListPage, ListQuery};
 pub use names::BlobAddress;
 pub use properties::{BlobProperties, Headers};
 pub use range::ByteRange;
-pub use sas::{Grant, Permission, SasKey, Scope};
+pub use sas::{Bound, Grant, Permission, SasKey, Scope};
 pub use store::{Condition, OpenBlob, Store};
 pub use upload::Upload;
 

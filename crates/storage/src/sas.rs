@@ -1,16 +1,31 @@
 //! Signed URLs: a query that gives whoever holds it some permissions on a container, a directory or a
 //! blob until a time. It looks like Azure's, so that Azure's clients carry it; it is signed with this
 //! installation's key over fields of our own choosing, and nothing else opens it.
+//!
+//! A grant may be bound to one attempt of a job ([`Bound`]): the query names the attempt, the signature covers the name,
+//! and the caller of [`SasKey::check`] must ask whether that attempt still lives. A grant that also names a node has no
+//! end of its own. It opens nothing without that node's current pass ([`SasKey::pass`]), which lasts minutes and which
+//! the server renews with the node's lease.
 
 use aws_lc_rs::hmac;
-use base64::{Engine, engine::general_purpose::STANDARD};
+use base64::{
+    Engine,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
+};
 use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::SAS_LIFETIME_S_MAX;
+use crate::foreign::WEB_QUERY;
 
 /// The version of Azure's format that the query looks like.
 const VERSION: &str = "2023-11-03";
+/// The query field that names the attempt: `JOB.ATTEMPT`, or `JOB.ATTEMPT.NODE`.
+const ATTEMPT: &str = "neap-attempt";
+/// The query field that carries a node's pass: `EXPIRES.MAC`.
+pub const PASS: &str = "neap-pass";
+/// Everything in a query that says what it opens; each at most once.
+const FIELDS: [&str; 10] = ["sv", "st", "se", "sr", "sp", "sdd", ATTEMPT, WEB_QUERY, PASS, "sig"];
 /// What stays as it is in a query value.
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
@@ -71,8 +86,37 @@ pub struct Grant {
     pub permissions: Vec<Permission>,
     /// From when, unix seconds; at once where there is none.
     pub starts_s: Option<i64>,
-    /// Until when, unix seconds.
+    /// Until when, unix seconds. Not used where `bound` names a node: the node's pass decides there.
     pub expires_s: i64,
+    /// The attempt that this grant is for, if it is for one.
+    pub bound: Option<Bound>,
+    /// The query of the web address behind a name in `~http` or `~https`.
+    pub web_query: Option<String>,
+}
+
+/// The attempt that a grant is for. The grant is worth nothing once that attempt has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// The job's number.
+    pub job: u64,
+    /// The attempt's number.
+    pub attempt: u32,
+    /// The node whose agent holds the grant. The grant then needs that node's pass.
+    pub node: Option<u64>,
+}
+
+impl Bound {
+    fn text(self) -> String {
+        let Self { job, attempt, node } = self;
+        node.map_or_else(|| format!("{job}.{attempt}"), |node| format!("{job}.{attempt}.{node}"))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('.');
+        let (job, attempt) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let node = parts.next().map(str::parse).transpose().ok()?;
+        parts.next().is_none().then_some(Self { job, attempt, node })
+    }
 }
 
 /// Why a signed URL does not open something.
@@ -96,6 +140,14 @@ pub enum Refusal {
     /// It is for other operations.
     #[error("the signed URL does not allow this operation")]
     Permission,
+    /// The pass of its node is missing, is not ours, or has ended.
+    #[error(
+        "the pass beside the attempt's URL is missing or has expired; the node's next lease renewal brings a new one"
+    )]
+    Pass,
+    /// The attempt that it was made for has ended.
+    #[error("the attempt that the signed URL was made for is over")]
+    AttemptOver,
 }
 
 /// The key that signs. It is never shown.
@@ -117,14 +169,20 @@ struct Fields<'a> {
     sr: &'a str,
     sp: &'a str,
     sdd: &'a str,
+    attempt: &'a str,
+    web_query: &'a str,
 }
 
 impl Fields<'_> {
-    /// What is signed. Each field ends with a line feed, which no field may contain except the
-    /// resource, which therefore comes last.
-    fn to_sign(&self, resource: &str) -> String {
-        let Self { sv, st, se, sr, sp, sdd } = self;
-        format!("neap-sas-1\n{sv}\n{st}\n{se}\n{sr}\n{sp}\n{sdd}\n{resource}")
+    /// What is signed. Each part is written with its length, so no two different grants give the same text.
+    fn to_sign(&self, account: &str, container: &str, inside: &str) -> String {
+        let Self { sv, st, se, sr, sp, sdd, attempt, web_query } = self;
+        let parts = [*sv, st, se, sr, sp, sdd, attempt, web_query, account, container, inside];
+        let mut text = String::from("neap-sas-2");
+        for part in parts {
+            text.push_str(&format!("\n{}:{part}", part.len()));
+        }
+        text
     }
 }
 
@@ -139,14 +197,15 @@ impl SasKey {
     #[must_use]
     pub fn secret_for(&self, purpose: &str) -> String {
         let mac = hmac::sign(&self.0, format!("neap-secret-1\n{purpose}").as_bytes());
-        base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(mac)
+        URL_SAFE_NO_PAD.encode(mac)
     }
 
     /// The query (without `?`) that carries this grant. A grant for longer than a year is cut to that.
     #[must_use]
     pub fn sign(&self, grant: &Grant, now_s: i64) -> String {
         let expires_s = grant.expires_s.min(now_s.saturating_add(SAS_LIFETIME_S_MAX));
-        let (st, se) = (grant.starts_s.map(time_text), time_text(expires_s));
+        let st = grant.starts_s.map(time_text);
+        let se = if grant.needs_pass() { String::new() } else { time_text(expires_s) };
         let sp: String =
             Permission::ALL.iter().filter(|p| grant.permissions.contains(p)).map(|p| p.letter()).collect();
         let (sr, depth, inside) = match &grant.scope {
@@ -157,6 +216,7 @@ impl SasKey {
             },
             Scope::Blob(name) => ("b", None, name.as_str()),
         };
+        let attempt = grant.bound.map(Bound::text);
         let fields = Fields {
             sv: VERSION,
             st: st.as_deref().unwrap_or_default(),
@@ -164,8 +224,10 @@ impl SasKey {
             sr,
             sp: &sp,
             sdd: depth.as_deref().unwrap_or_default(),
+            attempt: attempt.as_deref().unwrap_or_default(),
+            web_query: grant.web_query.as_deref().unwrap_or_default(),
         };
-        let text = fields.to_sign(&resource(&grant.account, &grant.container, inside));
+        let text = fields.to_sign(&grant.account, &grant.container, inside);
         let signature = STANDARD.encode(hmac::sign(&self.0, text.as_bytes()));
         let named = [
             ("sv", fields.sv),
@@ -174,6 +236,8 @@ impl SasKey {
             ("sr", fields.sr),
             ("sp", fields.sp),
             ("sdd", fields.sdd),
+            (ATTEMPT, fields.attempt),
+            (WEB_QUERY, fields.web_query),
             ("sig", &signature),
         ];
         let pairs = named.iter().filter(|(_, value)| !value.is_empty());
@@ -182,9 +246,29 @@ impl SasKey {
         parts.join("&")
     }
 
+    /// A node's pass: with it the grants of the node's attempts open what they name, until `expires_s`. It opens nothing
+    /// by itself. It stands in a query as it is, under the name [`PASS`].
+    #[must_use]
+    pub fn pass(&self, node: u64, expires_s: i64) -> String {
+        let mac = hmac::sign(&self.0, pass_text(node, expires_s).as_bytes());
+        format!("{expires_s}.{}", URL_SAFE_NO_PAD.encode(mac))
+    }
+
+    fn check_pass(&self, pass: &str, node: u64, now_s: i64) -> Result<(), Refusal> {
+        let (expires, mac) = pass.split_once('.').ok_or(Refusal::Pass)?;
+        let expires_s: i64 = expires.parse().map_err(|_| Refusal::Pass)?;
+        let mac = URL_SAFE_NO_PAD.decode(mac).map_err(|_| Refusal::Pass)?;
+        // Compares in constant time.
+        hmac::verify(&self.0, pass_text(node, expires_s).as_bytes(), &mac).map_err(|_| Refusal::Pass)?;
+        if expires_s > now_s { Ok(()) } else { Err(Refusal::Pass) }
+    }
+
     /// Whether the query opens this blob (or, for a listing, this prefix) for one of the operations.
     ///
     /// `query` is decoded. For an operation on the container itself `name` is empty.
+    ///
+    /// Gives the attempt that the grant is bound to. The caller must refuse the request ([`Refusal::AttemptOver`]) where
+    /// that attempt does not live any more.
     pub fn check<'a>(
         &self,
         query: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -193,21 +277,19 @@ impl SasKey {
         name: &str,
         any_of: &[Permission],
         now_s: i64,
-    ) -> Result<(), Refusal> {
-        let (mut fields, mut signature) = (Fields::default(), None);
+    ) -> Result<Option<Bound>, Refusal> {
+        let mut values = [None; FIELDS.len()];
         for (key, value) in query {
-            match key {
-                "sv" => fields.sv = value,
-                "st" => fields.st = value,
-                "se" => fields.se = value,
-                "sr" => fields.sr = value,
-                "sp" => fields.sp = value,
-                "sdd" => fields.sdd = value,
-                "sig" => signature = Some(value),
-                _ => {}
+            let found = FIELDS.iter().zip(&mut values).find(|(name, _)| **name == key);
+            // Whoever reads the query later may take the first of two: there is only the one that was signed.
+            if found.is_some_and(|(_, slot)| slot.replace(value).is_some()) {
+                return Err(Refusal::Malformed);
             }
         }
+        let [.., signature] = values;
         let signature = signature.ok_or(Refusal::NotSigned)?;
+        let [sv, st, se, sr, sp, sdd, attempt, web_query, pass, _] = values.map(Option::unwrap_or_default);
+        let fields = Fields { sv, st, se, sr, sp, sdd, attempt, web_query };
         let signature = STANDARD.decode(signature).map_err(|_| Refusal::Signature)?;
         let inside = match fields.sr {
             "c" => "",
@@ -218,12 +300,21 @@ impl SasKey {
             }
             _ => return Err(Refusal::Malformed),
         };
-        let text = fields.to_sign(&resource(account, container, inside));
+        let text = fields.to_sign(account, container, inside);
         // Compares in constant time.
         hmac::verify(&self.0, text.as_bytes(), &signature).map_err(|_| Refusal::Signature)?;
-        let end: Timestamp = fields.se.parse().map_err(|_| Refusal::Malformed)?;
-        if end.as_second() <= now_s {
-            return Err(Refusal::Expired);
+        let bound = match fields.attempt {
+            "" => None,
+            text => Some(Bound::parse(text).ok_or(Refusal::Malformed)?),
+        };
+        match bound.and_then(|bound| bound.node) {
+            Some(node) => self.check_pass(pass, node, now_s)?,
+            None => {
+                let end: Timestamp = fields.se.parse().map_err(|_| Refusal::Malformed)?;
+                if end.as_second() <= now_s {
+                    return Err(Refusal::Expired);
+                }
+            }
         }
         if !fields.st.is_empty() {
             let start: Timestamp = fields.st.parse().map_err(|_| Refusal::Malformed)?;
@@ -235,16 +326,28 @@ impl SasKey {
             // A blob's own URL says nothing about its neighbours' names.
             fields.sp.contains(p.letter()) && !(fields.sr == "b" && *p == Permission::List)
         });
-        if allowed { Ok(()) } else { Err(Refusal::Permission) }
+        if allowed { Ok(bound) } else { Err(Refusal::Permission) }
     }
 }
 
-fn resource(account: &str, container: &str, inside: &str) -> String {
-    format!("/blob/{account}/{container}/{inside}")
+impl Grant {
+    fn needs_pass(&self) -> bool {
+        self.bound.is_some_and(|bound| bound.node.is_some())
+    }
+}
+
+fn pass_text(node: u64, expires_s: i64) -> String {
+    format!("neap-pass-1\n{node}\n{expires_s}")
 }
 
 /// The first `depth` segments of a name that goes on below them.
+///
+/// `.` and `..` are ordinary names in our own store, but stores elsewhere may resolve them: a name with one of them is in
+/// no directory.
 fn directory_of(name: &str, depth: usize) -> Option<&str> {
+    if name.split('/').any(|segment| matches!(segment, "." | "..")) {
+        return None;
+    }
     let slash = name.match_indices('/').nth(depth.checked_sub(1)?)?.0;
     Some(&name[..slash])
 }
@@ -268,6 +371,8 @@ mod tests {
             permissions: permissions.to_vec(),
             starts_s: None,
             expires_s: NOW + 60,
+            bound: None,
+            web_query: None,
         }
     }
 
@@ -288,7 +393,7 @@ mod tests {
         now_s: i64,
     ) -> Result<(), Refusal> {
         let pairs = query.iter().map(|(k, v)| (k.as_str(), v.as_str()));
-        SasKey::new(b"key").check(pairs, "neapst1", container, name, &[p], now_s)
+        SasKey::new(b"key").check(pairs, "neapst1", container, name, &[p], now_s).map(drop)
     }
 
     #[test]
@@ -305,7 +410,12 @@ mod tests {
             (directory.clone(), "runs/a", List, Err(Refusal::Signature)),
             (directory.clone(), "runs/ab/x", Read, Err(Refusal::Signature)),
             (directory.clone(), "runs", Read, Err(Refusal::Signature)),
-            (directory, "", List, Err(Refusal::Signature)),
+            (directory.clone(), "", List, Err(Refusal::Signature)),
+            (directory.clone(), "runs/a/../b/x", Read, Err(Refusal::Signature)),
+            (directory.clone(), "runs/a/./x", Read, Err(Refusal::Signature)),
+            (directory.clone(), "runs/a%2fx", Read, Err(Refusal::Signature)),
+            (directory.clone(), "runs//a/x", Read, Err(Refusal::Signature)),
+            (directory, "RUNS/a/x", Read, Err(Refusal::Signature)),
             (blob.clone(), "runs/a/log.txt", Read, Ok(())),
             (blob.clone(), "runs/a/log.txt", List, Err(Refusal::Permission)),
             (blob.clone(), "runs/a/log.txt2", Read, Err(Refusal::Signature)),
@@ -355,5 +465,118 @@ mod tests {
         let other = SasKey::new(b"other").sign(&grant(Scope::Container, &[Permission::Read]), NOW);
         assert_eq!(check(&decode(&other), "cont", "x", Permission::Read, NOW), Err(Refusal::Signature));
         assert_eq!(check(&[], "cont", "x", Permission::Read, NOW), Err(Refusal::NotSigned));
+    }
+
+    #[test]
+    fn no_two_grants_are_signed_over_the_same_text() {
+        let of = |account: &str, container: &str, inside: &str, attempt: &str, web_query: &str| {
+            Fields { attempt, web_query, sr: "b", ..Fields::default() }.to_sign(account, container, inside)
+        };
+        let plain = of("a", "b", "c/d", "", "");
+        for other in [
+            of("a", "b/c", "d", "", ""),
+            of("a/b", "c", "d", "", ""),
+            of("a", "b\n3:c/d", "", "", ""),
+            of("a", "b", "c/d", "1.1", ""),
+            of("a", "b", "c/d", "", "1.1"),
+        ] {
+            assert_ne!(plain, other);
+        }
+    }
+
+    const BOUND: Bound = Bound { job: 7, attempt: 2, node: Some(5) };
+
+    fn bound_query(pass: Option<&str>) -> Vec<(String, String)> {
+        let grant = Grant { bound: Some(BOUND), ..grant(Scope::Container, &[Permission::Read]) };
+        let mut query = decode(&SasKey::new(b"key").sign(&grant, NOW));
+        query.extend(pass.map(|pass| (PASS.to_owned(), pass.to_owned())));
+        query
+    }
+
+    #[test]
+    fn the_grant_of_an_attempt_opens_with_its_nodes_pass_and_as_long_as_that_lasts() {
+        let key = SasKey::new(b"key");
+        let pass = key.pass(5, NOW + 60);
+        let of_another_node = key.pass(6, NOW + 60);
+        let of_another_key = SasKey::new(b"other").pass(5, NOW + 60);
+        let longer = pass.replace(&(NOW + 60).to_string(), &(NOW + 600).to_string());
+        for (pass, at, expected) in [
+            (Some(pass.as_str()), NOW, Ok(())),
+            (Some(&pass), NOW + 59, Ok(())),
+            (Some(&pass), NOW + 60, Err(Refusal::Pass)),
+            (None, NOW, Err(Refusal::Pass)),
+            (Some(""), NOW, Err(Refusal::Pass)),
+            (Some("1"), NOW, Err(Refusal::Pass)),
+            (Some(&of_another_node), NOW, Err(Refusal::Pass)),
+            (Some(&of_another_key), NOW, Err(Refusal::Pass)),
+            (Some(&longer), NOW, Err(Refusal::Pass)),
+        ] {
+            assert_eq!(check(&bound_query(pass), "cont", "x", Permission::Read, at), expected, "{pass:?}");
+        }
+        assert!(!bound_query(None).iter().any(|(name, _)| name == "se"), "it has no end of its own");
+    }
+
+    #[test]
+    fn the_grant_says_which_attempt_it_is_for_and_nobody_can_change_that() {
+        let key = SasKey::new(b"key");
+        let pass = key.pass(5, NOW + 60);
+        let bound = |query: &[(String, String)]| {
+            let pairs = query.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+            key.check(pairs, "neapst1", "cont", "x", &[Permission::Read], NOW)
+        };
+        let query = bound_query(Some(&pass));
+        assert_eq!(bound(&query), Ok(Some(BOUND)));
+        for other in ["7.3.5", "8.2.5", "7.2", "7.2.6", ""] {
+            let mut touched = query.clone();
+            touched
+                .iter_mut()
+                .filter(|(name, _)| name == ATTEMPT)
+                .for_each(|(_, value)| other.clone_into(value));
+            assert_eq!(bound(&touched), Err(Refusal::Signature), "{other}");
+        }
+        let without: Vec<_> = query.iter().filter(|(name, _)| name != ATTEMPT).cloned().collect();
+        assert_eq!(bound(&without), Err(Refusal::Signature));
+        // Bound to an attempt alone, it ends by its own time.
+        let alone = Bound { node: None, ..BOUND };
+        let grant = Grant { bound: Some(alone), ..grant(Scope::Container, &[Permission::Read]) };
+        assert_eq!(bound(&decode(&key.sign(&grant, NOW))), Ok(Some(alone)));
+        for text in ["", "1", "1.x", "1.2.3.4", "1.2.", "-1.2"] {
+            assert_eq!(Bound::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_query_of_a_web_address_is_signed_too() {
+        let grant = Grant {
+            web_query: Some("version=1&x=ä".into()),
+            ..grant(Scope::Blob("host/data.csv".into()), &[Permission::Read])
+        };
+        let query = decode(&SasKey::new(b"key").sign(&grant, NOW));
+        assert_eq!(check(&query, "cont", "host/data.csv", Permission::Read, NOW), Ok(()));
+        let mut touched = query.clone();
+        touched
+            .iter_mut()
+            .filter(|(name, _)| name == WEB_QUERY)
+            .for_each(|(_, value)| *value = "admin=1".into());
+        assert_eq!(check(&touched, "cont", "host/data.csv", Permission::Read, NOW), Err(Refusal::Signature));
+    }
+
+    #[test]
+    fn a_query_says_everything_once() {
+        let grant =
+            Grant { web_query: Some("version=1".into()), ..grant(Scope::Container, &[Permission::Read]) };
+        let query = decode(&SasKey::new(b"key").sign(&grant, NOW));
+        assert_eq!(check(&query, "cont", "x", Permission::Read, NOW), Ok(()));
+        for name in [WEB_QUERY, "se", "sp", "sig"] {
+            for value in ["", "other"] {
+                let again = (name.to_owned(), value.to_owned());
+                let before: Vec<_> = std::iter::once(again.clone()).chain(query.clone()).collect();
+                let after: Vec<_> = query.iter().cloned().chain([again]).collect();
+                for twice in [before, after] {
+                    let refused = check(&twice, "cont", "x", Permission::Read, NOW);
+                    assert_eq!(refused, Err(Refusal::Malformed), "{name} {value:?}");
+                }
+            }
+        }
     }
 }

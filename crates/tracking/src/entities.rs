@@ -128,6 +128,8 @@ pub struct NewRun {
     pub started: Millis,
     pub ended: Option<Millis>,
     pub job: Option<JobId>,
+    /// The job whose token began this run, if one did.
+    pub made_by: Option<JobId>,
     pub tags: BTreeMap<String, String>,
 }
 
@@ -144,6 +146,8 @@ pub struct RunChange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub job: Option<JobId>,
+    /// The job whose token began this run, if one did.
+    pub made_by: Option<JobId>,
     /// Nothing about it can change any more but what is logged.
     pub settled: bool,
 }

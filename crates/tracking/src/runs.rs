@@ -107,11 +107,13 @@ impl Tracking {
     pub fn seen(&self, workspace: WorkspaceId, id: &str) -> Result<Option<Seen>> {
         self.read(|connection| {
             let mut statement = connection
-                .prepare_cached("SELECT job, settled FROM runs WHERE workspace = ?1 AND id = ?2")?;
+                .prepare_cached("SELECT job, settled, made_by FROM runs WHERE workspace = ?1 AND id = ?2")?;
             let found = statement
                 .query_row(params![to_sql(workspace.0), id], |row| {
                     let job: Option<i64> = row.get(0)?;
-                    Ok(Seen { job: job.map(|job| JobId(from_sql(job))), settled: row.get(1)? })
+                    let made_by: Option<i64> = row.get(2)?;
+                    let number = |job| JobId(from_sql(job));
+                    Ok(Seen { job: job.map(number), settled: row.get(1)?, made_by: made_by.map(number) })
                 })
                 .optional()?;
             Ok(found)
@@ -303,8 +305,9 @@ pub(crate) fn active_key(connection: &Connection, workspace: WorkspaceId, id: &s
 
 fn insert(connection: &Connection, workspace: WorkspaceId, run: &NewRun) -> Result<i64> {
     let mut statement = connection.prepare_cached(
-        "INSERT INTO runs (workspace, id, experiment, name, user, status, started, ended, job, settled)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        "INSERT INTO runs (workspace, id, experiment, name, user, status, started, ended, job, settled,
+                           made_by)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
     )?;
     statement.execute(params![
         to_sql(workspace.0),
@@ -317,6 +320,7 @@ fn insert(connection: &Connection, workspace: WorkspaceId, run: &NewRun) -> Resu
         run.ended.map(|at| to_sql(at.0)),
         run.job.map(|job| to_sql(job.0)),
         run.job.is_none() || run.status.is_final(),
+        run.made_by.map(|job| to_sql(job.0)),
     ])?;
     Ok(connection.last_insert_rowid())
 }

@@ -6,7 +6,7 @@ use rusqlite::Connection;
 
 use crate::{Error, Result};
 
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 const SCHEMA: &str = "
     CREATE TABLE experiments (
@@ -40,6 +40,8 @@ const SCHEMA: &str = "
         job        INTEGER,
         settled    INTEGER NOT NULL DEFAULT 1,
         points     INTEGER NOT NULL DEFAULT 0,
+        -- The number of the job whose token began the run; absent where the owner began it.
+        made_by    INTEGER,
         UNIQUE (workspace, id)
     ) STRICT;
     CREATE INDEX runs_by_experiment ON runs (workspace, experiment, started DESC);
@@ -127,8 +129,11 @@ const SCHEMA: &str = "
 
     -- Up to which job a workspace's jobs were looked through for runs.
     CREATE TABLE jobs_seen (workspace INTEGER PRIMARY KEY, job INTEGER NOT NULL) STRICT;
-    PRAGMA user_version = 1;
+    PRAGMA user_version = 2;
 ";
+
+/// From version 1. Nobody knows which job began the runs that are there: no job's token writes to them any more.
+const FROM_1: &str = "ALTER TABLE runs ADD COLUMN made_by INTEGER; PRAGMA user_version = 2;";
 
 pub(crate) fn prepare(connection: &Connection, path: &Path) -> Result<()> {
     let failed = || Error::database("open", path);
@@ -136,7 +141,32 @@ pub(crate) fn prepare(connection: &Connection, path: &Path) -> Result<()> {
         connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed())?;
     match found {
         VERSION => Ok(()),
+        1 => connection.execute_batch(&format!("BEGIN IMMEDIATE; {FROM_1} COMMIT;")).map_err(failed()),
         0 => connection.execute_batch(&format!("BEGIN IMMEDIATE; {SCHEMA} COMMIT;")).map_err(failed()),
         found => Err(Error::Newer { path: path.to_owned(), found, known: VERSION }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_database_of_the_release_before_is_brought_up_to_date() {
+        let connection = Connection::open_in_memory().unwrap();
+        let before = SCHEMA
+            .replace("made_by    INTEGER,\n", "")
+            .replace("PRAGMA user_version = 2", "PRAGMA user_version = 1");
+        assert_ne!(before, SCHEMA);
+        connection.execute_batch(&before).unwrap();
+        let run = "INSERT INTO runs (workspace, id, experiment, name, user, status, started) VALUES (1, 'r', 'e', 'n', 'u', 'FINISHED', 1)";
+        connection.execute(run, []).unwrap();
+        for _ in 0..2 {
+            prepare(&connection, Path::new("memory")).unwrap();
+            let made_by: Option<i64> = connection
+                .query_row("SELECT made_by FROM runs WHERE id = 'r'", [], |row| row.get(0))
+                .unwrap();
+            assert_eq!(made_by, None);
+        }
     }
 }

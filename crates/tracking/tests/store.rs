@@ -59,6 +59,7 @@ fn new_run(id: &str, started: u64) -> NewRun {
         started: Millis(started),
         ended: None,
         job: None,
+        made_by: None,
         tags: BTreeMap::new(),
     }
 }
@@ -280,6 +281,7 @@ fn jobs_are_runs_whose_end_is_the_jobs() {
     let world = World::new();
     let job = |status, ended: Option<u64>| NewRun {
         job: Some(JobId(7)),
+        made_by: None,
         status,
         ended: ended.map(Millis),
         ..new_run("job_1", 5)
@@ -363,4 +365,29 @@ fn who_waits_hears_of_a_write() {
     changes.mark_unchanged();
     world.run("r");
     assert!(changes.has_changed().unwrap());
+}
+
+#[test]
+fn a_search_for_a_job_finds_its_run_and_those_that_it_began() {
+    let world = World::new();
+    let begin = |run: NewRun| world.store.create_run(WS, &run).unwrap();
+    begin(NewRun { job: Some(JobId(7)), ..new_run("job_7", 1) });
+    begin(NewRun { made_by: Some(JobId(7)), ..new_run("child_of_7", 2) });
+    begin(NewRun { job: Some(JobId(8)), ..new_run("job_8", 3) });
+    begin(NewRun { made_by: Some(JobId(8)), ..new_run("child_of_8", 4) });
+    begin(new_run("outside", 5));
+    let found = |of_job, filter: &str| {
+        let asked = Search { of_job, ..search(filter, &["start_time ASC"]) };
+        let page = world.store.search_runs(WS, &asked).unwrap();
+        page.items.into_iter().map(|run| run.id).collect::<Vec<_>>()
+    };
+    assert_eq!(found(Some(JobId(7)), ""), ["job_7", "child_of_7"]);
+    assert_eq!(found(Some(JobId(7)), "run_id = 'job_8'"), [""; 0]);
+    assert_eq!(found(Some(JobId(9)), ""), [""; 0]);
+    assert_eq!(found(None, "").len(), 5);
+    let seen = |id| world.store.seen(WS, id).unwrap().map(|seen| (seen.job, seen.made_by));
+    assert_eq!(seen("job_7"), Some((Some(JobId(7)), None)));
+    assert_eq!(seen("child_of_7"), Some((None, Some(JobId(7)))));
+    assert_eq!(seen("outside"), Some((None, None)));
+    assert_eq!(seen("nobody"), None);
 }

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use neap_protocol::{
-    CheckpointRecord, CheckpointSpec, Down, Exit, How, Input, Isolation, Keep, Output, Report, StopWhy, Up,
+    CheckpointRecord, CheckpointSpec, Down, Exit, How, Input, Isolation, Keep, Output, Report, Secret,
+    StopWhy, Up,
 };
 use world::{Heard, World, attempt, found, wait_until};
 
@@ -25,6 +26,7 @@ const TESTS: &[(&str, Test)] = &[
     ("what_is_kept_while_it_runs_is_of_one_moment", |rt| {
         rt.block_on(what_is_kept_while_it_runs_is_of_one_moment());
     }),
+    ("an_expired_pass_is_waited_out", |rt| rt.block_on(an_expired_pass_is_waited_out())),
     ("a_certificate_is_renewed", |rt| rt.block_on(a_certificate_is_renewed())),
     ("what_cannot_be_prepared_says_why", |rt| rt.block_on(what_cannot_be_prepared_says_why())),
 ];
@@ -160,7 +162,7 @@ async fn reports_survive_a_lost_connection() {
     let mut wire = world.accept().await;
     let Up::Hello { attempts, .. } = wire.message().await else { panic!("no hello") };
     assert_eq!(attempts.iter().map(|known| known.attempt).collect::<Vec<_>>(), [attempt(1)]);
-    wire.send(&Down::Welcome { lease_ttl_ms: 60_000, heartbeat_ms: 200 }).await;
+    wire.send(&Down::Welcome { lease_ttl_ms: 60_000, heartbeat_ms: 200, url_pass: Secret::default() }).await;
     world.hear(&mut wire, &mut heard, |heard| heard.exit(attempt(1)).is_some()).await;
     assert_eq!(heard.text(attempt(1)), "before\nafter\n");
     assert_eq!(heard.exit(attempt(1)), Some(&Exit::Success));
@@ -389,6 +391,31 @@ async fn what_is_kept_while_it_runs_is_of_one_moment() {
     assert!(files <= 2, "what is no longer named is deleted: {:?}", blobs.keys());
 }
 
+/// URLs need the pass of the last lease renewal. One that has expired by the time it is used costs a retry, no job.
+async fn an_expired_pass_is_waited_out() {
+    let world = World::new().await;
+    let mut wire = world.welcome(60_000).await;
+    world.put("code/run.sh", "mkdir -p outputs; echo kept > outputs/f");
+    let one = attempt(1);
+    let mut spec = world.spec("bash run.sh", Isolation::Off);
+    spec.code = Some(world.folder("code/"));
+    let mut heard = Heard::default();
+    for pass in ["1.first", "2.second"] {
+        world.want_pass(pass);
+        if pass == "1.first" {
+            wire.send(&Down::Start { attempt: one, spec: Box::new(spec.clone()) }).await;
+        }
+        world.hear(&mut wire, &mut heard, |heard| world.refused_a_pass() || heard.exit(one).is_some()).await;
+        assert_eq!(heard.exit(one), None);
+        world.blobs.lock().unwrap().remove("@refused");
+        let url_pass = Secret::new(pass);
+        wire.send(&Down::LeaseRenewed { sent_boot_ms: 0, heartbeat_ms: 0, url_pass }).await;
+    }
+    world.hear(&mut wire, &mut heard, |heard| heard.exit(one).is_some()).await;
+    assert_eq!(heard.exit(one), Some(&Exit::Success), "{}", heard.text(one));
+    assert_eq!(world.blob("artifacts/outputs/f"), "kept\n");
+}
+
 async fn a_certificate_is_renewed() {
     let world = World::new().await;
     let mut wire = world.welcome_for(60_000, 3).await;
@@ -399,7 +426,8 @@ async fn a_certificate_is_renewed() {
         match wire.message().await {
             Up::Renew { csr_pem } => break csr_pem,
             Up::Heartbeat { sent_boot_ms } => {
-                wire.send(&Down::LeaseRenewed { sent_boot_ms, heartbeat_ms: 0 }).await;
+                wire.send(&Down::LeaseRenewed { sent_boot_ms, heartbeat_ms: 0, url_pass: Secret::default() })
+                    .await;
             }
             other => panic!("{other:?}"),
         }

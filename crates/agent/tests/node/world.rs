@@ -10,7 +10,7 @@ use neap_agent::{NODE_FILE, NodeConfig};
 use neap_identity::Authority;
 use neap_protocol::{
     ALPN, AttemptRef, AttemptSpec, BlobFolder, Decoder, Down, Exit, Frame, Isolation, Limits, LogChunk,
-    Report, Up, encode_message,
+    Report, Secret, Up, encode_message,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,6 +21,9 @@ use tokio_rustls::server::TlsStream;
 pub type Blobs = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
 
 const INSTALLATION: &str = "agent-tests";
+/// The pass that every request for blobs must carry, kept among them; and whether one came without it.
+const PASS: &str = "@pass";
+const REFUSED: &str = "@refused";
 
 /// The server's side: one port for agents and blobs, as the real one has.
 pub struct World {
@@ -94,7 +97,7 @@ impl World {
             let Up::Hello { facts, .. } = wire.message().await else { panic!("a hello comes after joining") };
             assert!(facts.cpus_milli <= 1500 && facts.memory_mb <= 500, "{facts:?}");
         }
-        wire.send(&Down::Welcome { lease_ttl_ms, heartbeat_ms: 200 }).await;
+        wire.send(&Down::Welcome { lease_ttl_ms, heartbeat_ms: 200, url_pass: Secret::default() }).await;
         wire
     }
 
@@ -140,6 +143,16 @@ impl World {
 
     pub fn put(&self, name: &str, text: &str) {
         self.blobs.lock().unwrap().insert(name.into(), text.into());
+    }
+
+    /// From now on the blob store wants this pass.
+    pub fn want_pass(&self, pass: &str) {
+        self.put(PASS, pass);
+    }
+
+    /// Whether a request came without it.
+    pub fn refused_a_pass(&self) -> bool {
+        self.blobs.lock().unwrap().contains_key(REFUSED)
     }
 
     pub fn blob(&self, name: &str) -> String {
@@ -252,7 +265,7 @@ impl Heard {
     fn take(&mut self, frame: Frame<Up>) -> Option<Down> {
         match frame {
             Frame::Message(Up::Heartbeat { sent_boot_ms }) => {
-                Some(Down::LeaseRenewed { sent_boot_ms, heartbeat_ms: 0 })
+                Some(Down::LeaseRenewed { sent_boot_ms, heartbeat_ms: 0, url_pass: Secret::default() })
             }
             Frame::Message(Up::Report { attempt, number, body }) => {
                 if matches!(body, Report::Ended { exit: Exit::Success }) {
@@ -322,7 +335,13 @@ async fn serve_blobs(mut stream: TlsStream<TcpStream>, blobs: Blobs) {
         let (path, query) = decoded.split_once('?').unwrap();
         assert!(query.contains("sig=x"));
         let name = path.trim_start_matches("/acc/box").trim_start_matches('/').to_owned();
-        let (status, answer) = if head.starts_with("put") && query.contains("comp=blocklist") {
+        let pass = blobs.lock().unwrap().get(PASS).map(|pass| String::from_utf8_lossy(pass).into_owned());
+        let expired =
+            pass.is_some_and(|pass| !query.split('&').any(|q| q.strip_prefix("neap-pass=") == Some(&pass)));
+        let (status, answer) = if expired {
+            blobs.lock().unwrap().insert(REFUSED.into(), Vec::new());
+            ("403 Forbidden\r\nx-ms-error-code: AttemptUrlExpired", Vec::new())
+        } else if head.starts_with("put") && query.contains("comp=blocklist") {
             let mut blobs = blobs.lock().unwrap();
             let list = String::from_utf8(body).unwrap();
             let mut whole = Vec::new();

@@ -16,6 +16,9 @@ use super::{BlobFace, xml};
 /// The service version named where the client names none.
 const VERSION: &str = "2023-11-03";
 
+/// A document of this origin can run nothing, load nothing, send no form, and is in no frame.
+const NO_PAGE: &str = "default-src 'none'; frame-ancestors 'none'; sandbox";
+
 /// A request that was not done.
 #[derive(Debug)]
 pub(super) struct Failure {
@@ -53,6 +56,11 @@ impl Failure {
         )
     }
 
+    pub fn climbing_name() -> Self {
+        let message = "A name in a store elsewhere cannot have '.' or '..' as a segment.";
+        Self::new(StatusCode::BAD_REQUEST, "InvalidResourceName", message)
+    }
+
     pub fn bad_header(name: &str, why: &str) -> Self {
         Self::new(
             StatusCode::BAD_REQUEST,
@@ -74,6 +82,9 @@ impl Failure {
     pub fn refused(refusal: Refusal) -> Self {
         let code = match refusal {
             Refusal::Permission => "AuthorizationPermissionMismatch",
+            // The agent asks again once its lease was renewed.
+            Refusal::Pass => "AttemptUrlExpired",
+            Refusal::AttemptOver => "AttemptOver",
             Refusal::NotSigned
             | Refusal::Signature
             | Refusal::Malformed
@@ -167,6 +178,9 @@ impl Stamp {
         let mut response = answered.unwrap_or_else(Failure::respond);
         let headers = response.headers_mut();
         headers.insert("x-ms-version", self.version);
+        // Whatever a job stored, no browser takes it for a page of this server.
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(NO_PAGE));
         if let Some(id) = self.client_id {
             headers.insert("x-ms-client-request-id", id);
         }
@@ -223,6 +237,7 @@ pub(super) fn describe(headers: &mut HeaderMap, properties: &BlobProperties, who
         let name = if whole { "content-md5" } else { "x-ms-blob-content-md5" };
         set(headers, HeaderName::from_static(name), &STANDARD.encode(md5));
     }
+    headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     headers.insert("x-ms-blob-type", HeaderValue::from_static("BlockBlob"));
     for (name, value) in &stated.metadata {

@@ -138,7 +138,16 @@ async fn put(
     }
     let _permit = face.uploads.acquire().await.map_err(|_| Failure::internal())?;
     let cut_off = name.to_owned();
+    let over = name.to_owned();
     let pieces = body.into_data_stream().map(move |piece| piece.map_err(|_| Error::CutOff(cut_off.clone())));
+    // After the last piece: an attempt that ended meanwhile stores nothing.
+    let alive = face.clone();
+    let last = futures_util::stream::once(async move { alive.refuse_the_dead(access.bound) });
+    let last = last.filter_map(move |alive| {
+        let dead = alive.err().map(|_| Err(Error::CutOff(over.clone())));
+        async move { dead }
+    });
+    let pieces = pieces.chain(last);
     let entry = store.put(name, pieces.boxed(), announced).await?;
     Ok(written(StatusCode::CREATED, &properties_of(&entry)))
 }

@@ -1,7 +1,8 @@
 //! Azure Blob Storage's REST interface, as far as Azure ML's clients use it, under
 //! `/{account}.blob.core.windows.net/{container}/{blob}` and `/{account}/{container}/{blob}`.
 //!
-//! A request is let in by its signed query or by a bearer token. Content streams in both directions and is
+//! A request is let in by its signed query or by a bearer token. A signed query that names an attempt of a job is good
+//! only while that attempt lives: this is asked before the store is touched, and again before a write appears. Content streams in both directions and is
 //! never held whole. This face never logs a query and never says where on disk anything is.
 //!
 //! [`router`] answers as a fallback, because blob names contain slashes, doubled and trailing ones too, which
@@ -11,6 +12,7 @@ mod answer;
 mod container;
 mod foreign;
 mod incoming;
+mod live;
 mod mounted;
 mod read;
 mod request;
@@ -23,8 +25,10 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, Uri};
 use axum::response::Response;
-use neap_storage::{SasKey, Store};
+use neap_storage::{Bound, SasKey, Store};
 use tokio::sync::Semaphore;
+
+pub(crate) use live::is_live;
 
 use answer::{Failure, Stamp};
 use request::{Operation, Target};
@@ -41,6 +45,9 @@ pub type BearerCheck = Arc<dyn Fn(&HeaderMap, &Uri) -> bool + Send + Sync>;
 /// The time, in unix seconds.
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
+/// Whether the attempt that a signed query is bound to lives: it is its job's current one and has not ended.
+pub type LiveCheck = Arc<dyn Fn(Bound) -> bool + Send + Sync>;
+
 /// Opens what lies elsewhere: account, container, name, the query of a web address, and whether to write.
 type Opener = Arc<
     dyn Fn(&str, &str, &str, Option<&str>, bool) -> Result<crate::elsewhere::Opened, neap_core::Refusal>
@@ -56,6 +63,7 @@ pub struct BlobFace {
     pub sas: Arc<SasKey>,
     pub bearer: BearerCheck,
     pub now_s: Clock,
+    pub is_live: LiveCheck,
     elsewhere: Option<Opener>,
     uploads: Arc<Semaphore>,
 }
@@ -67,12 +75,19 @@ impl std::fmt::Debug for BlobFace {
 }
 
 impl BlobFace {
-    pub fn new(store: Arc<Store>, sas: Arc<SasKey>, bearer: BearerCheck, now_s: Clock) -> Self {
+    pub fn new(
+        store: Arc<Store>,
+        sas: Arc<SasKey>,
+        bearer: BearerCheck,
+        now_s: Clock,
+        is_live: LiveCheck,
+    ) -> Self {
         Self {
             store,
             sas,
             bearer,
             now_s,
+            is_live,
             elsewhere: None,
             uploads: Arc::new(Semaphore::new(UPLOADS_AT_ONCE)),
         }

@@ -1,6 +1,6 @@
 //! The blob face of the running server.
 
-use super::BlobFace;
+use super::{BlobFace, live};
 use crate::app::App;
 use crate::{ask, audience, elsewhere};
 use std::sync::Arc;
@@ -13,7 +13,10 @@ impl From<App> for BlobFace {
             let base = ask::base_url(uri, headers, &app.base_url);
             audience::authenticate(&app, headers, &base).is_ok()
         };
-        let mut face = Self::new(store, sas, Arc::new(bearer), Arc::new(move || clock.now_s()));
+        let state = opener.clone();
+        let is_live = move |bound| live::is_live(&state.state(), bound);
+        let mut face =
+            Self::new(store, sas, Arc::new(bearer), Arc::new(move || clock.now_s()), Arc::new(is_live));
         face.elsewhere = Some(Arc::new(move |account, container, name, query, write| {
             elsewhere::open(&opener, account, container, name, query, write)
         }));

@@ -1,12 +1,14 @@
 //! What a request is about, what it wants, and whether it may.
 
 use axum::http::{HeaderMap, Method, Uri, header};
+use neap_storage::foreign::is_foreign;
 use neap_storage::sas::Refusal;
-use neap_storage::{BlobAddress, Permission, SasKey};
+use neap_storage::{BlobAddress, Bound, Permission, SasKey};
 use percent_encoding::percent_decode_str;
 
 use super::BlobFace;
 use super::answer::Failure;
+use crate::workspace_files;
 
 /// Accounts of this server begin so; it tells their paths from all others.
 const ACCOUNT_PREFIX: &str = "neapst";
@@ -37,12 +39,17 @@ pub(super) enum Operation {
     CreateContainer,
 }
 
-/// How far an authorised write may go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
-    Full,
+/// How far an authorised request may go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Access {
     /// The signed query allows new blobs only.
-    NewOnly,
+    pub new_only: bool,
+    /// The attempt that the signed query is for. A write asks again, before it appears, whether the attempt lives.
+    pub bound: Option<Bound>,
+}
+
+impl Access {
+    const FULL: Self = Self { new_only: false, bound: None };
 }
 
 impl Operation {
@@ -75,6 +82,18 @@ impl Operation {
         }
     }
 
+    fn changes(self) -> bool {
+        match self {
+            Self::Put
+            | Self::PutBlock
+            | Self::PutBlockList
+            | Self::SetMetadata
+            | Self::Delete
+            | Self::CreateContainer => true,
+            Self::Properties | Self::Get | Self::List | Self::ContainerProperties => false,
+        }
+    }
+
     fn needs(self) -> &'static [Permission] {
         match self {
             Self::Properties | Self::Get => &[Permission::Read],
@@ -85,6 +104,13 @@ impl Operation {
             Self::CreateContainer => &[Permission::Create, Permission::Write],
         }
     }
+}
+
+/// A job's log lies in the folder of the job's files. The server alone writes it: not the attempt, and not its node.
+fn is_log(container: &str, blob: &str) -> bool {
+    container == workspace_files::ARTIFACT_CONTAINER
+        && blob.split('/').nth(2) == Some(workspace_files::LOG_FOLDER)
+        && blob.starts_with(workspace_files::RUN_FOLDERS)
 }
 
 impl Target {
@@ -112,12 +138,21 @@ impl Target {
             Ok((decode(name)?, decode(value)?))
         };
         let query = uri.query().unwrap_or("").split('&').filter(|part| !part.is_empty());
-        Ok(Self {
+        let target = Self {
             account: account.to_owned(),
             container: decode(container)?,
             blob: decode(blob)?,
             query: query.map(pair).collect::<Result<_, Failure>>()?,
-        })
+        };
+        if is_foreign(&target.container) {
+            // Our own store takes these for ordinary names; a store elsewhere may resolve them.
+            let names = [Some(target.blob.as_str()), target.get("prefix")];
+            let climbs = |name: &str| name.split('/').any(|segment| matches!(segment, "." | ".."));
+            if names.into_iter().flatten().any(climbs) {
+                return Err(Failure::climbing_name());
+            }
+        }
+        Ok(target)
     }
 
     /// A query value; an empty one counts as absent.
@@ -155,22 +190,27 @@ impl Target {
             let query = self.query.iter().map(|(name, value)| (name.as_str(), value.as_str()));
             face.sas.check(query, &self.account, &self.container, name, needs, now_s)
         };
-        match signed(operation.needs()) {
-            Ok(()) => return Ok(Access::Full),
-            Err(Refusal::NotSigned) => {}
-            Err(Refusal::Permission) if operation.needs() == [Permission::Write] => {
-                let may_create = operation != Operation::SetMetadata && signed(&[Permission::Create]).is_ok();
-                return if may_create {
-                    Ok(Access::NewOnly)
-                } else {
-                    Err(Failure::refused(Refusal::Permission))
-                };
+        let only_new = operation.needs() == [Permission::Write] && operation != Operation::SetMetadata;
+        let checked = match signed(operation.needs()) {
+            Err(Refusal::Permission) if only_new => {
+                signed(&[Permission::Create]).map(|bound| Access { new_only: true, bound })
             }
+            checked => checked.map(|bound| Access { bound, ..Access::FULL }),
+        };
+        match checked {
+            Ok(access) => {
+                face.refuse_the_dead(access.bound)?;
+                if access.bound.is_some() && operation.changes() && is_log(&self.container, &self.blob) {
+                    return Err(Failure::refused(Refusal::Permission));
+                }
+                return Ok(access);
+            }
+            Err(Refusal::NotSigned) => {}
             Err(refusal) => return Err(Failure::refused(refusal)),
         }
         if !headers.contains_key(header::AUTHORIZATION) {
             return Err(Failure::not_authenticated());
         }
-        if (face.bearer)(headers, uri) { Ok(Access::Full) } else { Err(Failure::bad_token()) }
+        if (face.bearer)(headers, uri) { Ok(Access::FULL) } else { Err(Failure::bad_token()) }
     }
 }

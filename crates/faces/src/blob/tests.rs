@@ -4,8 +4,10 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use neap_storage::{Grant, Permission, SasKey, Scope, Store};
+use neap_storage::sas::PASS;
+use neap_storage::{Bound, Grant, Permission, SasKey, Scope, Store};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tower::ServiceExt;
 
 use super::{BlobFace, router};
@@ -47,7 +49,7 @@ fn client() -> Client {
         headers.get(header::AUTHORIZATION).is_some_and(|value| value == "Bearer good")
     };
     let sas = Arc::new(SasKey::new(b"key"));
-    let face = BlobFace::new(Arc::new(store), sas, Arc::new(bearer), Arc::new(|| NOW));
+    let face = BlobFace::new(Arc::new(store), sas, Arc::new(bearer), Arc::new(|| NOW), Arc::new(|_| false));
     Client { _folder: folder, face }
 }
 
@@ -90,6 +92,8 @@ impl Client {
             permissions: permissions.to_vec(),
             starts_s: None,
             expires_s: NOW + 60,
+            bound: None,
+            web_query: None,
         };
         self.face.sas.sign(&grant, NOW)
     }
@@ -345,4 +349,131 @@ async fn names_stay_in_their_container() {
     }
     let all = client.ask("GET", "?restype=container&comp=list", &[], "").await.text();
     assert!(all.contains("<Name>../../escape</Name>"), "{all}");
+}
+
+const JOB: &str = "/neapst1/azureml/ExperimentRun/dcid.j";
+
+/// A grant for an attempt's own folder, its node's pass included; and whether that attempt lives.
+fn attempt(client: &mut Client, node: Option<u64>) -> (String, Arc<AtomicBool>) {
+    use Permission::{Create, List, Read, Write};
+    client.face.store.create_container("neapst1", "azureml").unwrap();
+    let lives = Arc::new(AtomicBool::new(true));
+    let seen = lives.clone();
+    client.face.is_live = Arc::new(move |bound| {
+        (bound.job, bound.attempt) == (7, 1) && bound.node == node && seen.load(Ordering::SeqCst)
+    });
+    let grant = Grant {
+        account: "neapst1".into(),
+        container: "azureml".into(),
+        scope: Scope::Directory("ExperimentRun/dcid.j".into()),
+        permissions: vec![Read, List, Create, Write],
+        starts_s: None,
+        expires_s: NOW + 60,
+        bound: Some(Bound { job: 7, attempt: 1, node }),
+        web_query: None,
+    };
+    let pass = client.face.sas.pass(5, NOW + 60);
+    (format!("{}&{PASS}={pass}", client.face.sas.sign(&grant, NOW)), lives)
+}
+
+#[tokio::test]
+async fn what_is_signed_for_an_attempt_dies_with_it() {
+    for node in [Some(5), None] {
+        let mut client = client();
+        let (signed, lives) = attempt(&mut client, node);
+        let at = |name: &str| format!("{JOB}/{name}?{signed}");
+        let block = [("x-ms-blob-type", "BlockBlob")];
+        assert_eq!(client.send("PUT", &at("outputs/a"), &block, "1").await.said(), "201");
+        assert_eq!(client.send("GET", &at("outputs/a"), &[], "").await.text(), "1");
+        lives.store(false, Ordering::SeqCst);
+        let list =
+            format!("/neapst1/azureml?restype=container&comp=list&prefix=ExperimentRun/dcid.j/&{signed}");
+        for (method, path) in [
+            ("PUT", at("outputs/b")),
+            ("PUT", format!("{}&comp=block&blockid=AAAA", at("outputs/b"))),
+            ("PUT", format!("{}&comp=blocklist", at("outputs/b"))),
+            ("PUT", format!("{}&comp=metadata", at("outputs/a"))),
+            ("GET", at("outputs/a")),
+            ("HEAD", at("outputs/a")),
+            ("GET", list),
+        ] {
+            let answer = client.send(method, &path, &block, "2").await;
+            assert_eq!(answer.said(), "403 AttemptOver", "{method} {path}");
+        }
+        let there =
+            client.send("GET", &format!("{JOB}/outputs/b"), &[("authorization", "Bearer good")], "").await;
+        assert_eq!(there.said(), "404 BlobNotFound");
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_an_attempts_end_overtakes_stores_nothing() {
+    let mut client = client();
+    let (signed, lives) = attempt(&mut client, Some(5));
+    let ended = lives.clone();
+    let last = futures_util::stream::once(async move {
+        ended.store(false, Ordering::SeqCst);
+        Ok::<_, std::io::Error>("late")
+    });
+    let block = [("x-ms-blob-type", "BlockBlob")];
+    let answer =
+        client.send("PUT", &format!("{JOB}/outputs/a?{signed}"), &block, Body::from_stream(last)).await;
+    assert_eq!(answer.said(), "403 AttemptOver");
+    let there =
+        client.send("GET", &format!("{JOB}/outputs/a"), &[("authorization", "Bearer good")], "").await;
+    assert_eq!(there.said(), "404 BlobNotFound");
+}
+
+#[tokio::test]
+async fn an_attempt_does_not_write_its_own_log_and_needs_its_nodes_pass() {
+    let mut client = client();
+    let (signed, _lives) = attempt(&mut client, Some(5));
+    let block = [("x-ms-blob-type", "BlockBlob")];
+    for name in ["user_logs/std_log.txt", "user_logs/x/y", "%75ser_logs/std_log.txt"] {
+        let answer = client.send("PUT", &format!("{JOB}/{name}?{signed}"), &block, "forged").await;
+        assert_eq!(answer.said(), "403 AuthorizationPermissionMismatch", "{name}");
+    }
+    assert_eq!(
+        client.send("PUT", &format!("{JOB}/outputs/user_logs/a?{signed}"), &block, "1").await.said(),
+        "201"
+    );
+    let (without, _) = signed.split_once(&format!("&{PASS}=")).unwrap();
+    let other = client.face.sas.pass(6, NOW + 60);
+    let old = client.face.sas.pass(5, NOW);
+    for query in [without.to_owned(), format!("{without}&{PASS}={other}"), format!("{without}&{PASS}={old}")]
+    {
+        let answer = client.send("GET", &format!("{JOB}/outputs/a?{query}"), &[], "").await;
+        assert_eq!(answer.said(), "403 AttemptUrlExpired", "{query}");
+    }
+}
+
+#[tokio::test]
+async fn no_browser_takes_a_blob_for_a_page() {
+    let client = client();
+    let html = [("x-ms-blob-type", "BlockBlob"), ("content-type", "text/html")];
+    assert_eq!(client.ask("PUT", "/page", &html, "<script>alert(1)</script>").await.said(), "201");
+    for (method, path) in
+        [("GET", "/page"), ("HEAD", "/page"), ("GET", "/none"), ("GET", "?restype=container&comp=list")]
+    {
+        let answer = client.ask(method, path, &[], "").await;
+        assert_eq!(answer.header("x-content-type-options"), "nosniff", "{path}");
+        assert!(answer.header("content-security-policy").contains("sandbox"), "{path}");
+        assert_eq!(answer.header("set-cookie"), "", "{path}");
+        let expected = if path == "/page" { "attachment" } else { "" };
+        assert_eq!(answer.header("content-disposition"), expected, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn names_elsewhere_do_not_climb() {
+    let client = client();
+    let bearer = [("authorization", "Bearer good")];
+    for path in [
+        "/neapst1/~file/a/../../etc/passwd",
+        "/neapst1/~file/a/%2e%2e/x",
+        "/neapst1/~https/host/./x",
+        "/neapst1/~file?restype=container&comp=list&prefix=a/../",
+    ] {
+        assert_eq!(client.send("GET", path, &bearer, "").await.said(), "400 InvalidResourceName", "{path}");
+    }
 }

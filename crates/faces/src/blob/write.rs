@@ -40,10 +40,12 @@ pub(super) async fn put(
             return Err(failure);
         }
     }
+    let alive = face.clone();
     let properties = take_in(face, body, move |incoming| {
         let mut upload = store.begin_upload()?;
         incoming.write_to(&mut upload)?;
         check_md5(&upload, announced, address.name())?;
+        alive.refuse_the_dead(access.bound)?;
         stated.content_md5 = stated.content_md5.or(Some(upload.md5()));
         Ok(store.put(&address, upload, stated, &condition)?)
     })
@@ -96,6 +98,7 @@ pub(super) async fn put_block_list(
         .ok()
         .and_then(xml::read_block_list)
         .ok_or_else(|| invalid("The body is not a block list."))?;
+    face.refuse_the_dead(access.bound)?;
     let store = face.store.clone();
     let properties =
         blocking(move || Ok(store.commit_blocks(&address, &blocks, stated, &condition)?)).await?;
@@ -135,10 +138,7 @@ pub(super) fn condition_of(headers: &HeaderMap) -> Condition {
 }
 
 pub(super) fn condition_for(headers: &HeaderMap, access: Access) -> Condition {
-    match access {
-        Access::Full => condition_of(headers),
-        Access::NewOnly => Condition::absent(),
-    }
+    if access.new_only { Condition::absent() } else { condition_of(headers) }
 }
 
 pub(super) fn refuse_too_long(headers: &HeaderMap, max: u64) -> Result<(), Failure> {

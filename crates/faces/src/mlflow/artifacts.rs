@@ -1,6 +1,8 @@
 //! Files of runs and of logged models, as MLflow's artifact proxy has them. They are blobs of the workspace's artifact
 //! container, in the folder where a job's `./outputs` and `./logs` go too; content flows through the blob face.
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
@@ -9,22 +11,24 @@ use axum::response::Response;
 use neap_core::WorkspaceId;
 use neap_core::state::Workspace;
 use neap_storage::sas::{Grant, Permission, Scope};
-use neap_storage::{ListEntry, ListQuery, Store};
+use neap_storage::{Bound, ListEntry, ListQuery, Store};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
+use super::access::{Access, Call};
 use super::faults::Fault;
 use super::given::Given;
-use super::{Asked, jobs, multipart, wire};
+use super::rights::{Operation, Row};
+use super::{jobs, multipart, wire};
 use crate::app::App;
 use crate::ask::Query;
 use crate::{limits, reply, workspace_files};
 
-const RUNS: &str = "ExperimentRun/dcid.";
+const RUNS: &str = workspace_files::RUN_FOLDERS;
 const MODELS: &str = "LoggedModels/";
 /// A job's log lies beside its files, and is the server's to write.
-const LOGS: &str = "user_logs";
+const LOGS: &str = workspace_files::LOG_FOLDER;
 const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
 pub(super) fn run_folder(run: &str) -> String {
@@ -35,60 +39,99 @@ pub(super) fn model_folder(model: &str) -> String {
     format!("{MODELS}{model}")
 }
 
+/// Whose files a path is among.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner<'a> {
+    Run(&'a str),
+    Model(&'a str),
+}
+
+/// The run or the model in whose folder a path lies.
+pub(super) fn owner_of(path: &str) -> Result<Owner<'_>, Fault> {
+    checked(path)?;
+    let path = path.trim_matches('/');
+    let first = |rest: &'_ str| rest.find('/').unwrap_or(rest.len());
+    match (path.strip_prefix(RUNS), path.strip_prefix(MODELS)) {
+        (Some(rest), _) => Ok(Owner::Run(&rest[..first(rest)])),
+        (None, Some(rest)) => Ok(Owner::Model(&rest[..first(rest)])),
+        (None, None) => {
+            Err(Fault::invalid(format!("'{path}' is not within the files of a run or of a model.")))
+        }
+    }
+}
+
+/// A request for files.
+pub(super) struct Asked<'a> {
+    pub app: &'a App,
+    pub workspace: &'a Arc<Workspace>,
+    pub access: &'a Access,
+    pub row: Row,
+    pub captured: Vec<String>,
+}
+
 /// What lies behind `/api/2.0/mlflow-artifacts/`.
 pub(super) async fn answer(
-    app: &App,
+    asked: Asked<'_>,
     blobs: &Router,
-    workspace: &Workspace,
     base: &str,
-    rest: &[String],
     request: Request,
 ) -> Result<Response, Fault> {
-    let words: Vec<&str> = rest.iter().map(String::as_str).collect();
-    match (request.method().as_str(), words.as_slice()) {
-        ("GET", ["artifacts"]) => {
-            let query = Query::parse(request.uri().query().unwrap_or(""));
-            let folder = checked(query.get("path").unwrap_or_default())?;
+    let Asked { app, workspace, access, row, captured } = asked;
+    let given = Given::read(&[], &Query::parse(request.uri().query().unwrap_or("")))?;
+    let path = captured.last().cloned().unwrap_or_default();
+    let step = captured.first().cloned().unwrap_or_default();
+    let folder_asked = given.text("path").unwrap_or_default().to_owned();
+    // Before anything of the body is read.
+    let (app_, workspace_, access_) = (app.clone(), workspace.clone(), access.clone());
+    blocking(move || {
+        let call = Call { app: &app_, workspace: &workspace_, given: &given, captured: &captured };
+        access_.permit(row, call)
+    })
+    .await?;
+    let bound = access.bound();
+    match row.operation {
+        Operation::ListFiles => {
+            let folder = checked(&folder_asked)?;
             let (store, id) = (app.store.clone(), workspace.id);
             let files = blocking(move || list(&store, id, &folder, "")).await?;
             Ok(reply::ok(&json!({"files": files})))
         }
-        ("GET", ["artifacts", path @ ..]) => {
-            let name = checked(&path.join("/"))?;
-            through(app, blobs, workspace, &name, &[Permission::Read], request).await
+        Operation::ReadFile => {
+            let name = checked(&path)?;
+            let target = signed_path(app, workspace, &name, &[Permission::Read], bound);
+            through(blobs, &name, target, request).await
         }
-        ("PUT", ["artifacts", path @ ..]) => {
-            let name = writable(&path.join("/"))?;
+        Operation::WriteFile => {
+            let name = writable(&path)?;
             let needed = [Permission::Create, Permission::Write];
-            through(app, blobs, workspace, &name, &needed, request).await?;
+            let target = signed_path(app, workspace, &name, &needed, bound);
+            through(blobs, &name, target, request).await?;
             Ok(reply::ok(&json!({})))
         }
-        ("DELETE", ["artifacts", path @ ..]) => {
-            let folder = checked(&path.join("/"))?;
+        Operation::DeleteFile => {
+            let folder = deletable(&path)?;
             let (app, workspace) = (app.clone(), workspace.clone());
             blocking(move || remove(&app, &workspace, &folder)).await?;
             Ok(reply::ok(&json!({})))
         }
-        ("POST", ["mpu", step, path @ ..]) => {
-            let (step, folder) = ((*step).to_owned(), checked(&path.join("/"))?);
+        Operation::WriteParts => {
+            let folder = checked(&path)?;
             let body = axum::body::to_bytes(request.into_body(), limits::BODY_BYTES_MAX)
                 .await
                 .map_err(|e| Fault::invalid(format!("The request body could not be read: {e}.")))?;
             let given = Given::read(&body, &Query::default())?;
             let (app, workspace, base) = (app.clone(), workspace.clone(), base.to_owned());
             let done =
-                blocking(move || multipart::answer(&app, &workspace, &base, &step, &folder, &given)).await?;
-            Ok(reply::ok(&done))
+                blocking(move || multipart::answer(&app, &workspace, &base, &step, &folder, &given, bound));
+            Ok(reply::ok(&done.await?))
         }
-        (_, ["presigned", ..]) => {
-            Err(Fault::not_offered("Downloads go through the server; signed URLs are not given out."))
-        }
-        (method, path) => Err(Fault::no_endpoint(method, &path.join("/"))),
+        Operation::NotOffered(why) => Err(Fault::not_offered(why)),
+        _ => Err(Fault::internal("The request was sent to the wrong part of the server.")),
     }
 }
 
 /// `artifacts/list`: the files of a run, with paths from its root.
-pub(super) fn of_run(asked: &Asked) -> Result<Value, Fault> {
+pub(super) fn of_run(asked: &super::Asked) -> Result<Value, Fault> {
     let run = asked.given.run_id()?;
     jobs::known(asked, run)?;
     let run = asked.app.tracking.run(asked.workspace.id, run)?;
@@ -96,13 +139,13 @@ pub(super) fn of_run(asked: &Asked) -> Result<Value, Fault> {
     Ok(json!({"root_uri": wire::run_artifacts(&run.id), "files": files}))
 }
 
-pub(super) fn of_model(asked: &Asked, id: &str) -> Result<Value, Fault> {
+pub(super) fn of_model(asked: &super::Asked, id: &str) -> Result<Value, Fault> {
     let model = asked.app.tracking.model(asked.workspace.id, id)?;
     let files = below(asked, &model_folder(&model.id), asked.given.text("artifact_directory_path"))?;
     Ok(json!({"root_uri": format!("mlflow-artifacts:/{}", model_folder(&model.id)), "files": files}))
 }
 
-fn below(asked: &Asked, root: &str, path: Option<&str>) -> Result<Vec<Value>, Fault> {
+fn below(asked: &super::Asked, root: &str, path: Option<&str>) -> Result<Vec<Value>, Fault> {
     let path = path.unwrap_or_default().trim_matches('/');
     let folder = checked(format!("{root}/{path}").trim_end_matches('/'))?;
     let shown = if path.is_empty() { String::new() } else { format!("{path}/") };
@@ -153,19 +196,11 @@ pub(super) fn remove(app: &App, workspace: &Workspace, path: &str) -> Result<(),
         .map_err(|e| workspace_files::storage(e).into())
 }
 
-/// Sends a request on to the blob face, with a signature for this one blob.
-async fn through(
-    app: &App,
-    blobs: &Router,
-    workspace: &Workspace,
-    name: &str,
-    permissions: &[Permission],
-    request: Request,
-) -> Result<Response, Fault> {
+/// Sends a request on to the blob face, at the signed path of this one blob.
+async fn through(blobs: &Router, name: &str, target: String, request: Request) -> Result<Response, Fault> {
     let (parts, body) = request.into_parts();
     let mut sent = Request::new(Body::new(body));
     *sent.method_mut() = parts.method;
-    let target = signed_path(app, workspace, name, permissions);
     *sent.uri_mut() = target.parse::<Uri>().map_err(|_| Fault::invalid("The path is no URL."))?;
     *sent.headers_mut() = carried(&parts.headers);
     if sent.method() == Method::PUT {
@@ -198,6 +233,7 @@ pub(super) fn signed_path(
     workspace: &Workspace,
     name: &str,
     permissions: &[Permission],
+    bound: Option<Bound>,
 ) -> String {
     let now_s = app.now_s();
     let account = workspace_files::account(workspace.id);
@@ -208,6 +244,8 @@ pub(super) fn signed_path(
         permissions: permissions.to_vec(),
         starts_s: None,
         expires_s: now_s + limits::SIGNED_URL_TTL_S,
+        bound,
+        web_query: None,
     };
     let signature = app.sas.sign(&grant, now_s);
     let name = utf8_percent_encode(name, PATH);
@@ -236,6 +274,15 @@ pub(super) fn checked(path: &str) -> Result<String, Fault> {
         )));
     }
     Ok(path.to_owned())
+}
+
+/// A file or folder that may be deleted: not a job's log. A run's whole folder may; its log stays.
+fn deletable(path: &str) -> Result<String, Fault> {
+    let path = checked(path)?;
+    if path.starts_with(RUNS) && path.split('/').nth(2) == Some(LOGS) {
+        return Err(Fault::invalid(format!("'{LOGS}' holds the job's log, which goes with the job.")));
+    }
+    Ok(path)
 }
 
 /// A file that may be written: not a folder's own name, and not a job's log.
@@ -282,11 +329,42 @@ mod tests {
         ] {
             assert!(checked(bad).is_err(), "{bad}");
         }
+        for (path, may) in [
+            ("ExperimentRun/dcid.r", true),
+            ("ExperimentRun/dcid.r/outputs", true),
+            ("LoggedModels/m-1/user_logs", true),
+            ("ExperimentRun/dcid.r/user_logs", false),
+            ("ExperimentRun/dcid.r/user_logs/std_log.txt", false),
+        ] {
+            assert_eq!(deletable(path).is_ok(), may, "{path}");
+        }
         assert!(writable("ExperimentRun/dcid.r/x").is_ok());
         assert!(writable("LoggedModels/m-1/user_logs").is_ok());
         for bad in ["ExperimentRun/dcid.r", "LoggedModels/m-1", "ExperimentRun/dcid.r/user_logs/std_log.txt"]
         {
             assert!(writable(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_path_names_its_owner_exactly() {
+        for (path, owner) in [
+            ("ExperimentRun/dcid.r/a/b", Owner::Run("r")),
+            ("/ExperimentRun/dcid.r/", Owner::Run("r")),
+            ("ExperimentRun/dcid.r", Owner::Run("r")),
+            ("ExperimentRun/dcid.R.x-1/LoggedModels/m", Owner::Run("R.x-1")),
+            ("LoggedModels/m-1/artifacts/MLmodel", Owner::Model("m-1")),
+        ] {
+            assert_eq!(owner_of(path).unwrap(), owner, "{path}");
+        }
+        for path in [
+            "",
+            "ExperimentRun/dcid./x",
+            "ExperimentRun/dcid.r/../dcid.s/x",
+            "experimentrun/dcid.r/x",
+            "Checkpoints/dcid.r/0/current.json",
+        ] {
+            assert!(owner_of(path).is_err(), "{path}");
         }
     }
 }

@@ -1,17 +1,23 @@
 //! Experiments. Clients call the one that runs go to by default `0`.
 
+use neap_core::state::Workspace;
 use neap_tracking::{DEFAULT_EXPERIMENT, Experiment, Lifecycle, Search, View, experiment_id};
 use serde_json::{Value, json};
 
 use super::faults::Fault;
 use super::{Asked, jobs, wire};
+use crate::app::App;
 
 /// The id under which an experiment is kept.
 pub(super) fn resolve(asked: &Asked, id: &str) -> Result<String, Fault> {
+    resolve_in(&asked.app, &asked.workspace, id)
+}
+
+pub(super) fn resolve_in(app: &App, workspace: &Workspace, id: &str) -> Result<String, Fault> {
     if id != "0" {
         return Ok(id.to_owned());
     }
-    let (app, workspace) = (&asked.app, asked.workspace.id);
+    let workspace = workspace.id;
     if let Some(there) = app.tracking.experiment_by_name(workspace, DEFAULT_EXPERIMENT)? {
         return Ok(there.id);
     }
@@ -85,9 +91,13 @@ pub(super) fn search(asked: &Asked) -> Result<Value, Fault> {
         view: view(asked, "view_type")?,
         limit: limit(asked)?,
         token: given.text("page_token").map(String::from),
+        of_job: None,
     };
     let page = asked.app.tracking.search_experiments(asked.workspace.id, &search)?;
-    let experiments: Vec<Value> = page.items.iter().map(wire::experiment).collect();
+    // A job is shown its own experiment and no other.
+    let own = asked.access.own_experiment(&asked.app, &asked.workspace)?;
+    let shown = page.items.iter().filter(|found| own.as_ref().is_none_or(|own| *own == found.id));
+    let experiments: Vec<Value> = shown.map(wire::experiment).collect();
     Ok(json!({"experiments": experiments, "next_page_token": page.next}))
 }
 

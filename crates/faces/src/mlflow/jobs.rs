@@ -84,6 +84,16 @@ fn adopt(app: &App, workspace: &Workspace, rows: &[JobRow], seen: Option<JobId>)
     Ok(app.tracking.adopt_jobs(workspace.id, &runs, seen)?)
 }
 
+/// The id of the experiment that a job is in.
+pub(super) fn experiment_of(app: &App, workspace: &Workspace, document: &JobDocument) -> String {
+    experiment_named(app, workspace, &document.experiment)
+}
+
+/// The id of the experiment that jobs of this experiment name are in.
+pub(super) fn experiment_named(app: &App, workspace: &Workspace, name: &str) -> String {
+    experiment_id(&app.installation.id, workspace.id, named(name))
+}
+
 fn named(experiment: &str) -> &str {
     if experiment.is_empty() { DEFAULT_EXPERIMENT } else { experiment }
 }
@@ -93,13 +103,14 @@ fn run_of(app: &App, workspace: &Workspace, row: &JobRow) -> Result<NewRun, Faul
     let meta: JobMeta = app.document(&row.meta)?;
     Ok(NewRun {
         id: row.name.clone(),
-        experiment: experiment_id(&app.installation.id, workspace.id, named(&document.experiment)),
+        experiment: experiment_of(app, workspace, &document),
         name: meta.display_name.unwrap_or_else(|| row.name.clone()),
         user: row.owner.clone(),
         status: status_of(row.status),
         started: row.started.unwrap_or(row.created),
         ended: row.ended,
         job: Some(row.id),
+        made_by: None,
         tags: parent_of(app, row)?
             .map(|parent| ("mlflow.parentRunId".to_owned(), parent.name))
             .into_iter()
@@ -108,7 +119,7 @@ fn run_of(app: &App, workspace: &Workspace, row: &JobRow) -> Result<NewRun, Faul
 }
 
 /// The pipeline, sweep or other job that it is part of.
-fn parent_of(app: &App, row: &JobRow) -> Result<Option<JobRow>, Fault> {
+pub(super) fn parent_of(app: &App, row: &JobRow) -> Result<Option<JobRow>, Fault> {
     match row.family {
         Some(family) => Ok(app.control.reader().job_by_id(family).map_err(unreadable)?),
         None => Ok(None),

@@ -15,6 +15,7 @@ mod logging;
 mod metrics;
 mod models;
 mod multipart;
+mod rights;
 mod runs;
 mod wire;
 
@@ -22,7 +23,6 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::http::Method;
 use axum::response::Response;
 use neap_core::state::Workspace;
 use percent_encoding::percent_decode_str;
@@ -32,9 +32,10 @@ use crate::app::App;
 use crate::arm::{paths, workspaces};
 use crate::ask::{self, Query};
 use crate::{limits, reply};
-use access::Access;
+use access::{Access, Call};
 use faults::Fault;
 use given::Given;
+use rights::{Operation, Row, Service};
 
 pub(crate) use jobs::summary;
 pub(crate) use wire::number;
@@ -49,9 +50,9 @@ struct Asked {
     app: App,
     workspace: Arc<Workspace>,
     access: Access,
-    method: Method,
-    /// Decoded segments behind `/api/2.0/mlflow/`.
-    path: Vec<String>,
+    row: Row,
+    /// What stands in the path for the row's `{}`.
+    captured: Vec<String>,
     given: Given,
 }
 
@@ -68,8 +69,13 @@ async fn serve(app: &App, blobs: &Router, request: Request) -> Result<Response, 
     let segments = segments(request.uri().path())?;
     let (workspace, service, rest) = place(app, &segments)?;
     access.allow(&workspace)?;
-    if service == "mlflow-artifacts" {
-        return artifacts::answer(app, blobs, &workspace, &base, rest, request).await;
+    let method = request.method().as_str();
+    // What has no row in the table is not served, to nobody.
+    let none = || Fault::no_endpoint(method, &rest.join("/"));
+    let (row, captured) = rights::find(service, method, rest).ok_or_else(none)?;
+    if service == Service::Files {
+        let asked = artifacts::Asked { app, workspace: &workspace, access: &access, row, captured };
+        return artifacts::answer(asked, blobs, &base, request).await;
     }
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, limits::BODY_BYTES_MAX).await.map_err(|e| {
@@ -79,8 +85,7 @@ async fn serve(app: &App, blobs: &Router, request: Request) -> Result<Response, 
         ))
     })?;
     let given = Given::read(&body, &Query::parse(parts.uri.query().unwrap_or("")))?;
-    let asked =
-        Asked { app: app.clone(), workspace, access, method: parts.method, path: rest.to_vec(), given };
+    let asked = Asked { app: app.clone(), workspace, access, row, captured, given };
     // The store blocks.
     let answered = tokio::task::spawn_blocking(move || answer_to(&asked)).await;
     answered.map_err(|e| Fault::internal(format!("The request did not come to an end: {e}.")))?
@@ -89,63 +94,61 @@ async fn serve(app: &App, blobs: &Router, request: Request) -> Result<Response, 
 /// What may be many thousands of points is written as it is read; all else is a small document.
 fn answer_to(asked: &Asked) -> Result<Response, Fault> {
     asked.access.adopt(asked)?;
-    let path: Vec<&str> = asked.path.iter().map(String::as_str).collect();
-    match (asked.method.as_str(), path.as_slice()) {
-        ("GET", ["metrics", "get-history"]) => metrics::history(asked),
-        (method, path) => dispatch(asked, method, path).map(|body| reply::ok(&body)),
+    let Asked { app, workspace, given, captured, .. } = asked;
+    asked.access.permit(asked.row, Call { app, workspace, given, captured })?;
+    match asked.row.operation {
+        Operation::MetricHistory => metrics::history(asked),
+        operation => dispatch(asked, operation).map(|body| reply::ok(&body)),
     }
 }
 
-/// The route table.
-fn dispatch(asked: &Asked, method: &str, path: &[&str]) -> Result<Value, Fault> {
-    match (method, path) {
-        ("GET", ["server-info" | "server-features"]) => Ok(server_info()),
-
-        ("POST", ["experiments", "create"]) => experiments::create(asked),
-        ("GET", ["experiments", "get"]) => experiments::get(asked),
-        ("GET", ["experiments", "get-by-name"]) => experiments::get_by_name(asked),
-        ("GET" | "POST", ["experiments", "search" | "list"]) => experiments::search(asked),
-        ("POST", ["experiments", "update"]) => experiments::update(asked),
-        ("POST", ["experiments", "delete"]) => experiments::delete(asked),
-        ("POST", ["experiments", "restore"]) => experiments::restore(asked),
-        ("POST", ["experiments", "set-experiment-tag"]) => experiments::set_tag(asked),
-        ("POST", ["experiments", "delete-experiment-tag"]) => experiments::delete_tag(asked),
-
-        ("POST", ["runs", "create"]) => runs::create(asked),
-        ("GET", ["runs", "get"]) => runs::get(asked),
-        ("POST", ["runs", "update"]) => runs::update(asked),
-        ("POST", ["runs", "delete"]) => runs::delete(asked),
-        ("POST", ["runs", "restore"]) => runs::restore(asked),
-        ("POST", ["runs", "search"]) => runs::search(asked),
-
-        ("POST", ["runs", "log-metric"]) => logging::metric(asked),
-        ("POST", ["runs", "log-parameter"]) => logging::parameter(asked),
-        ("POST", ["runs", "log-batch"]) => logging::batch(asked),
-        ("POST", ["runs", "set-tag"]) => logging::set_tag(asked),
-        ("POST", ["runs", "delete-tag"]) => logging::delete_tag(asked),
-        ("POST", ["runs", "log-inputs"]) => logging::inputs(asked),
-        ("POST", ["runs", "outputs"]) => logging::outputs(asked),
-        ("POST", ["runs", "log-model"]) => logging::model(asked),
-
-        ("GET", ["metrics", "get-history-bulk-interval"]) => metrics::bulk_interval(asked),
-
-        ("GET", ["artifacts", "list"]) => artifacts::of_run(asked),
-
-        ("POST", ["logged-models"]) => models::create(asked),
-        ("POST", ["logged-models", "search"]) => models::search(asked),
-        ("GET", ["logged-models", id]) => models::get(asked, id),
-        ("PATCH", ["logged-models", id]) => models::finish(asked, id),
-        ("DELETE", ["logged-models", id]) => models::delete(asked, id),
-        ("POST", ["logged-models", id, "params"]) => models::log_params(asked, id),
-        ("PATCH", ["logged-models", id, "tags"]) => models::set_tags(asked, id),
-        ("DELETE", ["logged-models", id, "tags", tag]) => models::delete_tag(asked, id, tag),
-        ("GET", ["logged-models", id, "artifacts", "directories"]) => artifacts::of_model(asked, id),
-
-        (_, ["registered-models" | "model-versions", ..]) => Err(Fault::not_offered(
-            "The model registry is not offered by Neap. Log the model to its run, and take it from there by `runs:/RUN/PATH` or `models:/MODEL_ID`.",
-        )),
-        (_, ["traces", ..]) => Err(Fault::not_offered("Traces are not kept by Neap.")),
-        (method, path) => Err(Fault::no_endpoint(method, &path.join("/"))),
+fn dispatch(asked: &Asked, operation: Operation) -> Result<Value, Fault> {
+    use Operation as Op;
+    let captured = |at: usize| asked.captured.get(at).map_or("", String::as_str);
+    match operation {
+        Op::ServerInfo => Ok(server_info()),
+        Op::CreateExperiment => experiments::create(asked),
+        Op::GetExperiment => experiments::get(asked),
+        Op::GetExperimentByName => experiments::get_by_name(asked),
+        Op::SearchExperiments => experiments::search(asked),
+        Op::RenameExperiment => experiments::update(asked),
+        Op::DeleteExperiment => experiments::delete(asked),
+        Op::RestoreExperiment => experiments::restore(asked),
+        Op::SetExperimentTag => experiments::set_tag(asked),
+        Op::DeleteExperimentTag => experiments::delete_tag(asked),
+        Op::CreateRun => runs::create(asked),
+        Op::GetRun => runs::get(asked),
+        Op::UpdateRun => runs::update(asked),
+        Op::DeleteRun => runs::delete(asked),
+        Op::RestoreRun => runs::restore(asked),
+        Op::SearchRuns => runs::search(asked),
+        Op::LogMetric => logging::metric(asked),
+        Op::LogParameter => logging::parameter(asked),
+        Op::LogBatch => logging::batch(asked),
+        Op::SetTag => logging::set_tag(asked),
+        Op::DeleteTag => logging::delete_tag(asked),
+        Op::LogInputs => logging::inputs(asked),
+        Op::LogOutputs => logging::outputs(asked),
+        Op::RecordModel => logging::model(asked),
+        Op::MetricHistories => metrics::bulk_interval(asked),
+        Op::ListRunFiles => artifacts::of_run(asked),
+        Op::CreateModel => models::create(asked),
+        Op::SearchModels => models::search(asked),
+        Op::GetModel => models::get(asked, captured(0)),
+        Op::FinishModel => models::finish(asked, captured(0)),
+        Op::DeleteModel => models::delete(asked, captured(0)),
+        Op::LogModelParams => models::log_params(asked, captured(0)),
+        Op::SetModelTags => models::set_tags(asked, captured(0)),
+        Op::DeleteModelTag => models::delete_tag(asked, captured(0), captured(1)),
+        Op::ListModelFiles => artifacts::of_model(asked, captured(0)),
+        Op::NotOffered(why) => Err(Fault::not_offered(why)),
+        // Answered before, or by the other service.
+        Op::MetricHistory
+        | Op::ListFiles
+        | Op::ReadFile
+        | Op::WriteFile
+        | Op::DeleteFile
+        | Op::WriteParts => Err(Fault::internal("The request was sent to the wrong part of the server.")),
     }
 }
 
@@ -168,11 +171,8 @@ fn segments(path: &str) -> Result<Vec<String>, Fault> {
         .map_err(|_| Fault::invalid("The path is not UTF-8."))
 }
 
-/// The workspace, the service (`mlflow` or `mlflow-artifacts`), and what follows.
-fn place<'a>(
-    app: &App,
-    segments: &'a [String],
-) -> Result<(Arc<Workspace>, &'static str, &'a [String]), Fault> {
+/// The workspace, the service, and what follows.
+fn place<'a>(app: &App, segments: &'a [String]) -> Result<(Arc<Workspace>, Service, &'a [String]), Fault> {
     let whole = || segments.join("/");
     let [
         mlflow,
@@ -202,7 +202,11 @@ fn place<'a>(
         (namespace, "microsoft.machinelearningservices"),
         (w, "workspaces"),
     ];
-    let service = ["mlflow", "mlflow-artifacts"].into_iter().find(|word| service == word);
+    let service = match service.as_str() {
+        "mlflow" => Some(Service::Tracking),
+        "mlflow-artifacts" => Some(Service::Files),
+        _ => None,
+    };
     let known = matches!(api.as_str(), "api" | "ajax-api") && matches!(number.as_str(), "2.0" | "3.0");
     match service {
         Some(service) if known && keywords.iter().all(|(found, word)| found.eq_ignore_ascii_case(word)) => {

@@ -15,7 +15,8 @@ pub(super) fn create(asked: &Asked) -> Result<Value, Fault> {
         experiment: experiments::resolve(asked, given.text("experiment_id").unwrap_or("0"))?,
         name,
         kind: given.text("model_type").unwrap_or_default().to_owned(),
-        source_run: given.text("source_run_id").unwrap_or_default().to_owned(),
+        // What a job makes is made by its run, unless it names another of its own.
+        source_run: given.text("source_run_id").or(asked.access.own_run()).unwrap_or_default().to_owned(),
         params: given.pairs("params"),
         tags: given.pairs("tags"),
     };

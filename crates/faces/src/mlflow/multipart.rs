@@ -3,7 +3,7 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use neap_core::state::Workspace;
 use neap_storage::sas::Permission;
-use neap_storage::{BLOCKS_MAX, BlobAddress, BlockKind, BlockRef, Condition, Headers};
+use neap_storage::{BLOCKS_MAX, BlobAddress, BlockKind, BlockRef, Bound, Condition, Headers};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
@@ -21,11 +21,15 @@ pub(super) fn answer(
     step: &str,
     folder: &str,
     given: &Given,
+    bound: Option<Bound>,
 ) -> Result<Value, Fault> {
     let file = given.need("path")?.rsplit(['/', '\\']).next().unwrap_or_default();
     let name = writable(&format!("{folder}/{file}"))?;
     match step {
-        "create" => create(app, workspace, base, &name, given),
+        "create" => {
+            let target = signed_path(app, workspace, &name, &[Permission::Create, Permission::Write], bound);
+            create(&format!("{base}{target}"), given)
+        }
         "complete" => complete(app, workspace, &name, given),
         // Blocks that nobody puts together are forgotten by the store after some days.
         "abort" => Ok(json!({})),
@@ -33,18 +37,17 @@ pub(super) fn answer(
     }
 }
 
-fn create(app: &App, workspace: &Workspace, base: &str, name: &str, given: &Given) -> Result<Value, Fault> {
+fn create(target: &str, given: &Given) -> Result<Value, Fault> {
     let parts = given.integer("num_parts")?.and_then(|parts| usize::try_from(parts).ok()).unwrap_or(1);
     if !(1..=BLOCKS_MAX).contains(&parts) {
         return Err(Fault::invalid(format!("A file has 1 to {BLOCKS_MAX} parts; {parts} are asked for.")));
     }
     let upload = neap_identity::random_guid().map_err(|e| Fault::internal(e.to_string()))?;
-    let target = signed_path(app, workspace, name, &[Permission::Create, Permission::Write]);
     let credentials: Vec<Value> = (1..=parts)
         .map(|part| {
             let block = block_id(&upload, part);
             let block = utf8_percent_encode(&block, NON_ALPHANUMERIC);
-            json!({"url": format!("{base}{target}&comp=block&blockid={block}"), "part_number": part, "headers": {}})
+            json!({"url": format!("{target}&comp=block&blockid={block}"), "part_number": part, "headers": {}})
         })
         .collect();
     Ok(json!({"upload_id": upload, "credentials": credentials}))

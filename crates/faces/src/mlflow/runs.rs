@@ -18,7 +18,9 @@ pub(super) fn create(asked: &Asked) -> Result<Value, Fault> {
     let tags: std::collections::BTreeMap<_, _> = given.pairs("tags").into_iter().collect();
     let id = neap_identity::random_guid().map_err(|e| Fault::internal(e.to_string()))?.replace('-', "");
     let name = given.text("run_name").or_else(|| tags.get("mlflow.runName").map(String::as_str));
-    let user = given.text("user_id").filter(|user| *user != "unknown").unwrap_or(&asked.access.actor);
+    // A job does not choose in whose name it begins runs.
+    let named = given.text("user_id").filter(|user| *user != "unknown" && asked.access.job().is_none());
+    let user = named.unwrap_or(&asked.access.actor);
     let run = NewRun {
         name: name.map_or_else(|| id.chars().take(8).collect(), String::from),
         id,
@@ -28,6 +30,7 @@ pub(super) fn create(asked: &Asked) -> Result<Value, Fault> {
         started: given.millis("start_time")?.unwrap_or_else(|| app.now()),
         ended: None,
         job: None,
+        made_by: asked.access.job(),
         tags,
     };
     app.tracking.create_run(asked.workspace.id, &run)?;
@@ -95,6 +98,7 @@ pub(super) fn search(asked: &Asked) -> Result<Value, Fault> {
         view: experiments::view(asked, "run_view_type")?,
         limit: experiments::limit(asked)?,
         token: given.text("page_token").map(String::from),
+        of_job: asked.access.job(),
     };
     let page = asked.app.tracking.search_runs(asked.workspace.id, &search)?;
     let runs: Result<Vec<Value>, Fault> =

@@ -8,6 +8,8 @@ mod sql;
 pub use filter::{parse_filter, parse_order};
 pub(crate) use sql::{Subject, plan};
 
+use neap_core::JobId;
+
 use crate::entities::View;
 
 /// What is looked for.
@@ -20,4 +22,6 @@ pub struct Search {
     pub view: View,
     pub limit: u32,
     pub token: Option<String>,
+    /// Of runs: only this job's own run, and those that its token began.
+    pub of_job: Option<JobId>,
 }

@@ -81,6 +81,10 @@ pub(crate) fn plan(subject: Subject, workspace: WorkspaceId, search: &Search) ->
         let places = builder.list(&search.experiments);
         wheres.push(format!("t.experiment IN ({places})"));
     }
+    if let Some(job) = search.of_job.filter(|_| subject == Subject::Run) {
+        let place = builder.bind(Value::Integer(to_sql(job.0)));
+        wheres.push(format!("(t.job = {place} OR t.made_by = {place})"));
+    }
     for condition in &conditions {
         wheres.push(builder.condition(condition)?);
     }

@@ -215,13 +215,16 @@ impl AttemptOrders {
         match input {
             InputDocument::Literal { value } => Input::Literal { value: value.clone() },
             InputDocument::File { at, how, query } => {
-                let mut at = sign(at, *how);
+                let query = query.as_deref();
+                let whole = BlobPath { path: foreign::signed_name(&at.path, query), ..at.clone() };
+                let mut signed = sign(&whole, *how);
+                signed.prefix.clone_from(&at.path);
                 if let Some(query) = query {
                     // In the query of our own address, which no log shows.
-                    at.sas
-                        .push_str(&format!("&{WEB_QUERY}={}", utf8_percent_encode(query, NON_ALPHANUMERIC)));
+                    let query = utf8_percent_encode(query, NON_ALPHANUMERIC);
+                    signed.sas.push_str(&format!("&{WEB_QUERY}={query}"));
                 }
-                Input::File { at, how: how_of(*how) }
+                Input::File { at: signed, how: how_of(*how) }
             }
             InputDocument::Folder { at, how } => Input::Folder { at: sign(at, *how), how: how_of(*how) },
             InputDocument::Any { at, how } => {

@@ -34,6 +34,18 @@ pub const JOBS_CAUGHT_UP_AT_ONCE: u32 = 500;
 pub const ARTIFACTS_LISTED_MAX: usize = 50_000;
 /// Nesting of template expressions.
 pub const EXPRESSION_DEPTH_MAX: usize = 64;
+/// Function calls and values that one template may take to evaluate, and the bytes that they read and make on the way, each
+/// intermediate text counted.
+pub const EXPRESSION_STEPS_MAX: usize = 100_000;
+pub const EXPRESSION_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// A value in memory takes up to this many times its JSON text.
+pub(crate) const EXPRESSION_JSON_FACTOR: usize = 16;
+/// The sections of a template, and the characters of a resource's type and name, as Azure has them.
+pub(crate) const TEMPLATE_RESOURCES_MAX: usize = 800;
+pub(crate) const TEMPLATE_PARAMETERS_MAX: usize = 256;
+pub(crate) const TEMPLATE_VARIABLES_MAX: usize = 256;
+pub(crate) const TEMPLATE_OUTPUTS_MAX: usize = 64;
+pub(crate) const TEMPLATE_NAME_BYTES_MAX: usize = 1_024;
 /// What `usages` answers where no quota is set: clients want a number.
 pub const NO_LIMIT: i64 = i32::MAX as i64;
 /// Ranks whose logs are listed; all of them are among the job's artifacts.

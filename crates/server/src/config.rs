@@ -13,10 +13,12 @@ use serde::Deserialize;
 
 mod check;
 mod locations;
+mod outgoing;
 mod read;
 mod sizes;
 
 pub use locations::{ChargeRules, LocationRule};
+pub use outgoing::OutgoingConfig;
 pub use sizes::{PriceRule, SizeRule};
 
 #[derive(Clone, Debug, Deserialize)]
@@ -48,6 +50,7 @@ pub struct Config {
     pub local: Local,
     pub inputs: InputRules,
     pub outputs: OutputRules,
+    pub outgoing: OutgoingConfig,
     pub environments: Environments,
 }
 
@@ -278,6 +281,7 @@ impl Default for Config {
             local: Local::default(),
             inputs: InputRules::default(),
             outputs: OutputRules::default(),
+            outgoing: OutgoingConfig::default(),
             environments: Environments::default(),
         }
     }
@@ -575,7 +579,7 @@ metrics: {open: perhaps}
         let expected = [
             "line 1: lease_ttl_seconds: must be a whole number, 0 or more",
             "line 2: locl: unknown key; did you mean `local`?",
-            "line 3: colour: unknown key; there are locations, sizes, prices, charges, default_location, lease_ttl_seconds, stop_grace_seconds, teams, log_bytes_max, checkpoint_interval_seconds, limits, metrics, alerts, local, inputs, outputs, environments",
+            "line 3: colour: unknown key; there are locations, sizes, prices, charges, default_location, lease_ttl_seconds, stop_grace_seconds, teams, log_bytes_max, checkpoint_interval_seconds, limits, metrics, alerts, local, inputs, outputs, outgoing, environments",
             "line 5: local.max_nodes: must be a whole number from 0 to 4294967295",
             "line 6: local.capacity: must be one of nominal, strict",
             "line 8: local.eviction.mean: '2h' is not an ISO 8601 duration such as PT2M or PT1H30M: it does not begin with P",

@@ -1,6 +1,7 @@
 //! What a request is about, what it wants, and whether it may.
 
 use axum::http::{HeaderMap, Method, Uri, header};
+use neap_storage::foreign::{self, WEB_QUERY};
 use neap_storage::sas::Refusal;
 use neap_storage::{BlobAddress, Permission};
 use percent_encoding::percent_decode_str;
@@ -140,6 +141,8 @@ impl Target {
     ) -> Result<Access, Failure> {
         let now_s = (face.now_s)();
         let name = if operation == Operation::List { self.get("prefix").unwrap_or("") } else { &self.blob };
+        let web_query = if foreign::is_any_host(&self.container) { self.get(WEB_QUERY) } else { None };
+        let name = &foreign::signed_name(name, web_query);
         let signed = |needs: &[Permission]| {
             let query = self.query.iter().map(|(name, value)| (name.as_str(), value.as_str()));
             face.sas.check(query, &self.account, &self.container, name, needs, now_s)
@@ -159,6 +162,9 @@ impl Target {
         }
         if !headers.contains_key(header::AUTHORIZATION) {
             return Err(Failure::not_authenticated());
+        }
+        if foreign::is_any_host(&self.container) {
+            return Err(Failure::signed_only());
         }
         if (face.bearer)(headers, uri) { Ok(Access::Full) } else { Err(Failure::bad_token()) }
     }

@@ -17,6 +17,7 @@ impl Config {
         self.check_alerts(problems);
         self.check_local(problems);
         self.check_paths(problems);
+        self.outgoing.check(problems);
         self.check_sizes(problems);
         locations::check(self, problems);
     }

@@ -186,6 +186,10 @@ async fn evaluate(
 ) -> Result<Vec<String>, String> {
     let table = folder.join(mltable::FILE);
     blobs.fetch(at, mltable::FILE, &table).await?;
+    let bytes = std::fs::symlink_metadata(&table).map_or(0, |found| found.len());
+    if bytes > mltable::BYTES_MAX {
+        return Err(format!("its {} file has {bytes} bytes; at most {} are read", mltable::FILE, mltable::BYTES_MAX));
+    }
     let text = std::fs::read_to_string(&table).map_err(|e| format!("reading its {}: {e}", mltable::FILE))?;
     // It is not among what it names, unless it says so.
     std::fs::remove_file(&table).map_err(|e| e.to_string())?;

@@ -47,6 +47,7 @@ pub mod settings;
 pub mod state;
 pub mod unblock;
 pub mod units;
+pub mod visible;
 pub mod usage;
 pub mod waste;
 mod whatif;

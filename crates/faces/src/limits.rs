@@ -46,6 +46,9 @@ pub(crate) const TEMPLATE_PARAMETERS_MAX: usize = 256;
 pub(crate) const TEMPLATE_VARIABLES_MAX: usize = 256;
 pub(crate) const TEMPLATE_OUTPUTS_MAX: usize = 64;
 pub(crate) const TEMPLATE_NAME_BYTES_MAX: usize = 1_024;
+/// What the steps of one pipeline may take once its components are filled in, and how much is told of what is wrong with it.
+pub(crate) const PIPELINE_BYTES_MAX: usize = 64 * 1024 * 1024;
+pub(crate) const PIPELINE_PROBLEMS_MAX: usize = 1_000;
 /// What `usages` answers where no quota is set: clients want a number.
 pub const NO_LIMIT: i64 = i32::MAX as i64;
 /// Ranks whose logs are listed; all of them are among the job's artifacts.

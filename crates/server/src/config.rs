@@ -366,8 +366,8 @@ impl Config {
     /// What of it decides something.
     pub fn settings(&self, machine: Capacity) -> Settings {
         let mut settings = Settings {
-            lease_ttl_ms: self.lease_ttl_seconds * 1000,
-            stop_grace_ms: self.stop_grace_seconds * 1000,
+            lease_ttl_ms: self.lease_ttl_seconds.saturating_mul(1000),
+            stop_grace_ms: self.stop_grace_seconds.saturating_mul(1000),
             own: self.own().into(),
             charges: self.charges.charges(),
             provider: ProviderSettings {

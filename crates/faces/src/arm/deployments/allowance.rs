@@ -5,10 +5,8 @@ use std::cell::Cell;
 
 use serde_json::Value;
 
+use crate::json_bytes::json_bytes;
 use crate::limits::{EXPRESSION_BYTES_MAX, EXPRESSION_STEPS_MAX};
-
-/// What a value takes beside its text: a rough figure for numbers, lists and keys.
-const VALUE_BYTES: usize = 32;
 
 /// What is left for one template. Once it is used up, every further evaluation fails.
 #[derive(Debug)]
@@ -41,7 +39,7 @@ impl Allowance {
 
     /// For a value that is about to be copied.
     pub fn value(&self, value: &Value) -> Result<(), String> {
-        self.bytes(size(value))
+        self.bytes(json_bytes(value))
     }
 
     fn take(&self, left: &Cell<usize>, amount: usize, unit: &'static str) -> Result<(), String> {
@@ -67,17 +65,6 @@ impl Allowance {
 fn why(unit: &str) -> String {
     let limit = if unit == "steps" { EXPRESSION_STEPS_MAX } else { EXPRESSION_BYTES_MAX };
     format!("the expressions of the template take more than {limit} {unit} to evaluate")
-}
-
-/// About how many bytes a value has. The nesting of values is limited where they are parsed.
-fn size(value: &Value) -> usize {
-    let inner = match value {
-        Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(size).sum(),
-        Value::Object(map) => map.iter().map(|(key, value)| key.len() + VALUE_BYTES + size(value)).sum(),
-        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
-    };
-    inner.saturating_add(VALUE_BYTES)
 }
 
 #[cfg(test)]

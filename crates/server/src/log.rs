@@ -25,7 +25,7 @@ pub fn install() -> Result<(), String> {
     let filter = EnvFilter::new(std::env::var(FILTER).unwrap_or_else(|_| FILTER_DEFAULT.to_owned()));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| OneLine { to: std::io::stderr(), keeps_colours: is_terminal })
+        .with_writer(move || OneLine { to: std::io::stderr(), keeps_colours: is_terminal })
         // Told on stderr too, by a macro that panics when that fails: a full disk would end whoever logs.
         .log_internal_errors(false);
     match std::env::var(FORMAT).unwrap_or_default().as_str() {

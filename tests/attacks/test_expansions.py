@@ -31,8 +31,11 @@ def server():
 
 
 def resident(server):
-    line = next(l for l in Path(f"/proc/{server.pid}/status").read_text().splitlines() if l.startswith("VmHWM"))
-    return int(line.split()[1]) * 1024
+    try:
+        lines = Path(f"/proc/{server.pid}/status").read_text().splitlines()
+    except OSError:
+        pytest.fail("the server is gone")
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)
 
 
 @pytest.fixture

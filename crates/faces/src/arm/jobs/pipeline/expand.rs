@@ -202,8 +202,8 @@ impl Expander<'_> {
             bound.extend(done.for_parent());
             scope.done.insert(step.to_owned(), done);
         }
-        let unmade = scope.wanted.keys().filter(|name| !bound.contains_key(*name));
-        for name in unmade.filter(|_| !self.is_full) {
+        let is_full = self.is_full;
+        for name in scope.wanted.keys().filter(|name| !is_full && !bound.contains_key(*name)) {
             self.problems.push(bad(
                 format!("No step makes the output '{name}' of the pipeline; bind one with ${{{{parent.outputs.{name}}}}}."),
                 &format!("{}.outputs.{name}", scope.place),

@@ -149,7 +149,7 @@ def test_pages_and_offsets(server):
             f"{server.ws()}/jobs/{job}?at={edge}",
         ):
             answered(server, "GET", path)
-        mlflow = f"/mlflow/v2.0{server.ws()}/api/2.0/mlflow"
+        mlflow = f"/mlflow/v1.0{server.ws()}/api/2.0/mlflow"
         answered(server, "POST", f"{mlflow}/runs/search", {"experiment_ids": ["0"], "max_results": edge})
         answered(server, "GET", f"{mlflow}/metrics/get-history?run_id={job}&metric_key=m&max_results={edge}")
         answered(server, "POST", f"{mlflow}/runs/log-metric", {"run_id": job, "key": "m", "value": edge, "timestamp": edge, "step": edge})

@@ -4,6 +4,9 @@
 pub const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The same for what workers of a parallel job say: lists of files, rows of results.
 pub const PARALLEL_BODY_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// All of these bodies at a time, in MiB, and how long one may take to come.
+pub(crate) const PARALLEL_BODIES_MIB_MAX: u32 = 600;
+pub(crate) const PARALLEL_BODY_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(300);
 /// How soon a worker that has nothing to do asks again.
 pub const PARALLEL_ASK_AGAIN_MS: u64 = 300;
 /// Verified bearer tokens remembered until they expire.

@@ -196,6 +196,30 @@ def sweep(server, space, algorithm="Grid", **limits):
     )
 
 
+def test_a_command_of_a_trial_does_not_multiply(server, bounded):
+    """500 KB of places, each filled with 400 KB: ten gigabytes for the first trial."""
+    space = {"p0": ["choice", [["x" * 400_000]]]}
+    body = {
+        "properties": {
+            "jobType": "Sweep",
+            "computeId": f"{server.ws()}/computes/small",
+            "objective": {"goal": "Maximize", "primaryMetric": "m"},
+            "samplingAlgorithm": {"samplingAlgorithmType": "Random"},
+            "searchSpace": space,
+            "limits": {"jobLimitsType": "Sweep", "maxTotalTrials": 1, "maxConcurrentTrials": 1},
+            "trial": {"command": "echo " + "${{search_space.p0}}" * 25_000, "environmentId": f"{server.ws()}/environments/plain/versions/1"},
+        }
+    }
+    refused(put(server, f"jobs/{unique('trial')}", body), "131072")
+
+
+def test_a_command_of_a_job_does_not_multiply(server):
+    """The same on the node, with an input: the agent would take the memory."""
+    job = server.submit("small", "echo " + "${{inputs.x}}" * 30_000, inputs={"x": {"jobInputType": "literal", "value": "y" * 300_000}})
+    status, told = reason_of(server, job, 30)
+    assert status == "Failed" and "131072 bytes" in told, told[-500:]
+
+
 def nested_choice(depth):
     return ["choice", [[{"a": nested_choice(depth - 1), "b": nested_choice(depth - 1)}, 1]]] if depth else ["choice", [[1, 2]]]
 

@@ -215,7 +215,7 @@ def test_a_command_of_a_trial_does_not_multiply(server, bounded):
 
 def test_a_command_of_a_job_does_not_multiply(server):
     """The same on the node, with an input: the agent would take the memory."""
-    job = server.submit("small", "echo " + "${{inputs.x}}" * 30_000, inputs={"x": {"jobInputType": "literal", "value": "y" * 300_000}})
+    job = server.submit("small", "echo " + "${{inputs.x}}" * 10_000, inputs={"x": {"jobInputType": "literal", "value": "y" * 100_000}})
     status, told = reason_of(server, job, 30)
     assert status == "Failed" and "131072 bytes" in told, told[-500:]
 

@@ -1,6 +1,5 @@
 //! A limit on answers that a library reads into memory: listings, tokens and error messages. Content streams.
 
-use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use object_store::client::{HttpError, HttpErrorKind, HttpResponse, HttpResponseBody};
 
@@ -19,7 +18,6 @@ pub(super) fn is_listing(query: Option<&str>) -> bool {
 pub(super) fn limited(answer: HttpResponse) -> HttpResponse {
     let (parts, body) = answer.into_parts();
     let body = Limited::new(body, ELSEWHERE_ANSWER_BYTES_MAX)
-        .map_frame(|frame| frame.map_data(Bytes::from))
         .map_err(|error| match error.downcast::<HttpError>() {
             Ok(error) => *error,
             Err(_) => HttpError::new(HttpErrorKind::Unknown, TooLong),
@@ -30,6 +28,7 @@ pub(super) fn limited(answer: HttpResponse) -> HttpResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
 
     #[tokio::test]
     async fn a_long_answer_ends_in_an_error() {

@@ -46,7 +46,9 @@ pub(crate) fn fill(command: &str, places: &Places) -> Result<String, String> {
 }
 
 fn too_long() -> String {
-    format!("the command has more than {COMMAND_BYTES_MAX} bytes once its inputs are filled in; pass long values in a file")
+    format!(
+        "the command has more than {COMMAND_BYTES_MAX} bytes once its inputs are filled in; pass long values in a file"
+    )
 }
 
 fn substitute(text: &str, places: &Places, out: &mut String, unknown: &mut Vec<String>) {
@@ -83,10 +85,8 @@ mod tests {
 
     #[test]
     fn a_long_value_many_times_is_refused() {
-        let places = Places {
-            inputs: [("x".to_owned(), "y".repeat(100_000))].into(),
-            outputs: BTreeMap::new(),
-        };
+        let places =
+            Places { inputs: [("x".to_owned(), "y".repeat(100_000))].into(), outputs: BTreeMap::new() };
         let once = fill("echo ${{inputs.x}}", &places).unwrap();
         assert_eq!(once.len(), 100_005);
         for command in ["${{inputs.x}}".repeat(50_000), "$[[${{inputs.x}}]]".repeat(50_000)] {

@@ -188,7 +188,11 @@ async fn evaluate(
     blobs.fetch(at, mltable::FILE, &table).await?;
     let bytes = std::fs::symlink_metadata(&table).map_or(0, |found| found.len());
     if bytes > mltable::BYTES_MAX {
-        return Err(format!("its {} file has {bytes} bytes; at most {} are read", mltable::FILE, mltable::BYTES_MAX));
+        return Err(format!(
+            "its {} file has {bytes} bytes; at most {} are read",
+            mltable::FILE,
+            mltable::BYTES_MAX
+        ));
     }
     let text = std::fs::read_to_string(&table).map_err(|e| format!("reading its {}: {e}", mltable::FILE))?;
     // It is not among what it names, unless it says so.

@@ -31,7 +31,10 @@ pub(crate) fn select(text: &str, names: Vec<String>) -> Result<Vec<String>, Stri
     let table: Table =
         serde_saphyr::from_str(text).map_err(|e| format!("its {FILE} file cannot be read: {e}"))?;
     if table.paths.len() > PARTS_MAX {
-        return Err(format!("its {FILE} file names {} paths; at most {PARTS_MAX} are taken", table.paths.len()));
+        return Err(format!(
+            "its {FILE} file names {} paths; at most {PARTS_MAX} are taken",
+            table.paths.len()
+        ));
     }
     let mut wanted = vec![false; names.len()];
     let mut looks = LOOKS_MAX;

@@ -109,7 +109,8 @@ impl Machine {
         let mut batch = Batch::default();
         let mut answers = Vec::with_capacity(inputs.len());
         for input in inputs {
-            let decided = sound("a command could not be decided", || decide(&draft.state, input.command, now));
+            let decided =
+                sound("a command could not be decided", || decide(&draft.state, input.command, now));
             let answer = match decided.unwrap_or_else(|| Err(fault())) {
                 Ok(events) => {
                     for event in &events {
@@ -133,7 +134,8 @@ impl Machine {
         let decided = draft.events.len();
         // A plan that cannot be made is tried again; what was commanded is done meanwhile.
         let before = (draft.state.clone(), draft.touched.clone());
-        let planned = sound("what to do next could not be planned", || plan_into(&mut draft, &mut dirty, now));
+        let planned =
+            sound("what to do next could not be planned", || plan_into(&mut draft, &mut dirty, now));
         let wake_at = planned.unwrap_or_else(|| {
             (draft.state, draft.touched) = before;
             draft.events.truncate(decided);

@@ -183,7 +183,9 @@ pub fn missing(state: &State, cluster: &Cluster, nodes: u32) -> Option<Cut> {
         return Some(cut(Scarce::Nodes, given.nodes.into(), max.into(), nodes.into()));
     }
     let needed_milli = u64::from(nominal.cpus_milli) * u64::from(nodes);
-    let max = place.cores_max.filter(|max| given.cpus_milli.saturating_add(needed_milli) > max.saturating_mul(1_000))?;
+    let max = place
+        .cores_max
+        .filter(|max| given.cpus_milli.saturating_add(needed_milli) > max.saturating_mul(1_000))?;
     Some(cut(Scarce::Cores, given.cpus_milli.div_ceil(1_000), max, needed_milli.div_ceil(1_000)))
 }
 

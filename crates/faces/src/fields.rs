@@ -221,12 +221,17 @@ mod tests {
     #[test]
     fn labels_are_bounded() {
         use neap_core::limits::{PROPERTIES_MAX, TAGS_MAX};
-        let many =
-            |count: usize| (0..count).map(|n| (format!("k{n}"), json!("v"))).collect::<Map<_, _>>();
+        let many = |count: usize| (0..count).map(|n| (format!("k{n}"), json!("v"))).collect::<Map<_, _>>();
         for (value, expect) in [
-            (json!({"tags": many(TAGS_MAX), "properties": many(PROPERTIES_MAX), "displayName": "d".repeat(256)}), 0),
+            (
+                json!({"tags": many(TAGS_MAX), "properties": many(PROPERTIES_MAX), "displayName": "d".repeat(256)}),
+                0,
+            ),
             (json!({"tags": many(TAGS_MAX + 1), "properties": many(PROPERTIES_MAX + 1)}), 2),
-            (json!({"displayName": "d".repeat(257), "description": "d".repeat(5_001), "experimentName": "e".repeat(257)}), 3),
+            (
+                json!({"displayName": "d".repeat(257), "description": "d".repeat(5_001), "experimentName": "e".repeat(257)}),
+                3,
+            ),
             (json!({"properties": {"k": "v".repeat(8_001), "l": "v"}, "tags": 3}), 1),
         ] {
             let mut problems = Vec::new();

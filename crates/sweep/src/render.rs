@@ -247,8 +247,18 @@ mod tests {
         let long = "y".repeat(1_000);
         for (sweep, command, least, most) in [
             (space(value!({"x": ["choice", [["a", long]]]})), "echo ${{search_space.x}}", 1_005, 7_000),
-            (space(value!({"x": ["choice", [["a", long]]]})), "${{search_space.x}}${{inputs.x}}${{inputs.y}}", 2_000, 14_000),
-            (space(value!({"x": ["choice", [[{"k": ["choice", [[long]]]}]]]})), "${{search_space.x}}", 1_000, 8_000),
+            (
+                space(value!({"x": ["choice", [["a", long]]]})),
+                "${{search_space.x}}${{inputs.x}}${{inputs.y}}",
+                2_000,
+                14_000,
+            ),
+            (
+                space(value!({"x": ["choice", [[{"k": ["choice", [[long]]]}]]]})),
+                "${{search_space.x}}",
+                1_000,
+                8_000,
+            ),
             (space(value!({"x": ["uniform", [0, 1]]})), "echo ${{search_space.x}}", 10, 500),
         ] {
             let bytes = rendered_bytes_max(command, &sweep.space);

@@ -23,7 +23,11 @@ const LINE_CHARS_MAX: usize = 1 << 20;
 /// The rows as comma-separated values, whatever format is chosen.
 pub fn csv(rows: &Value, columns: &[Column]) -> String {
     // In a file a line may go on within quotes; on a terminal it would look like another.
-    if std::io::stdout().is_terminal() { csv::render(&in_lines(rows), columns) } else { csv::render(rows, columns) }
+    if std::io::stdout().is_terminal() {
+        csv::render(&in_lines(rows), columns)
+    } else {
+        csv::render(rows, columns)
+    }
 }
 
 /// A column of a table: its heading, and the dotted path of its value; a number is a place in a list.

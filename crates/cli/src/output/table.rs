@@ -67,9 +67,7 @@ fn cell(value: &Value) -> String {
         Value::Null => String::new(),
         Value::Bool(true) => "True".to_owned(),
         Value::Bool(false) => "False".to_owned(),
-        Value::String(text) => {
-            visible::line(text.split('\n').next().unwrap_or_default()).into_owned()
-        }
+        Value::String(text) => visible::line(text.split('\n').next().unwrap_or_default()).into_owned(),
         other => visible::line(&other.to_string()).into_owned(),
     }
 }

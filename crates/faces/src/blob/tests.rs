@@ -364,7 +364,11 @@ async fn an_address_elsewhere_is_opened_by_its_own_signature_only() {
     let good = [("authorization", "Bearer good")];
     for container in ["~http", "~https", "~azure", "~s3"] {
         let path = format!("/neapst1/{container}/h/a");
-        assert_eq!(client.send("GET", &path, &good, "").await.said(), "403 AuthorizationFailure", "{container}");
+        assert_eq!(
+            client.send("GET", &path, &good, "").await.said(),
+            "403 AuthorizationFailure",
+            "{container}"
+        );
         assert_eq!(client.send("GET", &path, &[], "").await.said(), "401 NoAuthenticationInformation");
     }
     // There is no opener here: what gets past the signature finds nothing.

@@ -55,7 +55,8 @@ impl Web {
         }
         let mut request = self.http.request(method, &url)?;
         if let Some((start, length)) = range {
-            let end = length.map_or_else(String::new, |length| start.saturating_add(length.max(1) - 1).to_string());
+            let end =
+                length.map_or_else(String::new, |length| start.saturating_add(length.max(1) - 1).to_string());
             request = request.header(header::RANGE, format!("bytes={start}-{end}"));
         }
         let answer = request.send().await.map_err(failed)?;

@@ -80,8 +80,7 @@ impl<'a> Evaluator<'a> {
         missing
             .map(|(name, _)| {
                 let message = format!("The template parameter '{}' has no value.", shown(name));
-                Problem::new(Code::BadArgument, message)
-                    .at(format!("properties.parameters.{}", shown(name)))
+                Problem::new(Code::BadArgument, message).at(format!("properties.parameters.{}", shown(name)))
             })
             .collect()
     }
@@ -123,7 +122,9 @@ impl<'a> Evaluator<'a> {
                     let below = |fault: Fault| fault.below(&format!(".{}", shown(key)));
                     let key = match self.text(key, depth + 1).map_err(|why| below(why.into()))? {
                         Value::String(key) => key,
-                        other => return Err(below(format!("{} is not a key", shown(&other.to_string())).into())),
+                        other => {
+                            return Err(below(format!("{} is not a key", shown(&other.to_string())).into()));
+                        }
                     };
                     out.insert(key, self.walk(value, depth + 1).map_err(below)?);
                 }
@@ -161,15 +162,15 @@ impl<'a> Evaluator<'a> {
             self.allowance.value(value)?;
             return Ok(value.clone());
         }
-        let declaration = lookup(&self.declared, name)
-            .ok_or_else(|| format!("there is no parameter '{}'", shown(name)))?;
+        let declaration =
+            lookup(&self.declared, name).ok_or_else(|| format!("there is no parameter '{}'", shown(name)))?;
         let default = declaration.get("defaultValue").unwrap_or(&Value::Null);
         self.walk(default, depth + 1).map_err(|fault| fault.why)
     }
 
     pub(super) fn variable(&self, name: &str, depth: usize) -> Evaluated {
-        let value = lookup(&self.variables, name)
-            .ok_or_else(|| format!("there is no variable '{}'", shown(name)))?;
+        let value =
+            lookup(&self.variables, name).ok_or_else(|| format!("there is no variable '{}'", shown(name)))?;
         self.walk(value, depth + 1).map_err(|fault| fault.why)
     }
 }
@@ -198,8 +199,9 @@ mod tests {
         let template = json!({"parameters": {"a": {"defaultValue": "x"}, "loop": {"defaultValue": "[parameters('loop')]"}, "list": {"defaultValue": [1, 2]}},
             "variables": {"v": {"k": ["[parameters('a')]"]}, "self": "[variables('self')]"}});
         let evaluator = Evaluator::new(template.as_object().unwrap(), None, scope());
-        let check =
-            |text: &str, expect: Value| assert_eq!(evaluator.evaluate(&json!(text)).unwrap(), expect, "{text}");
+        let check = |text: &str, expect: Value| {
+            assert_eq!(evaluator.evaluate(&json!(text)).unwrap(), expect, "{text}")
+        };
         check("plain", json!("plain"));
         check("[[literal]", json!("[literal]"));
         check("[concat('a', '''', parameters('A'), 1)]", json!("a'x1"));
@@ -239,7 +241,10 @@ mod tests {
             map.insert("v0".into(), json!("x".repeat(100)));
             for line in 1..lines {
                 let above = line - 1;
-                map.insert(format!("v{line}"), json!(format!("[concat(variables('v{above}'), variables('v{above}'))]")));
+                map.insert(
+                    format!("v{line}"),
+                    json!(format!("[concat(variables('v{above}'), variables('v{above}'))]")),
+                );
             }
             map
         };
@@ -251,8 +256,16 @@ mod tests {
             (Map::new(), format!("[replace('{0}', '', '{0}')]", "a".repeat(5_000)), "bytes"),
             (Map::new(), format!("[format('{}', '{}')]", "{0}".repeat(5_000), "a".repeat(5_000)), "bytes"),
             (Map::new(), format!("[json('[{}1]')]", "1,".repeat(500_000)), "bytes"),
-            (json!({"b": big}).as_object().unwrap().clone(), format!("[concat({}'')]", "variables('b'),".repeat(50)), "bytes"),
-            (json!({"skip": format!("[if(true(), 1, '{big}')]")}).as_object().unwrap().clone(), format!("[concat({}'')]", "variables('skip'),".repeat(50)), "bytes"),
+            (
+                json!({"b": big}).as_object().unwrap().clone(),
+                format!("[concat({}'')]", "variables('b'),".repeat(50)),
+                "bytes",
+            ),
+            (
+                json!({"skip": format!("[if(true(), 1, '{big}')]")}).as_object().unwrap().clone(),
+                format!("[concat({}'')]", "variables('skip'),".repeat(50)),
+                "bytes",
+            ),
             (Map::new(), format!("[{}1{}]", "array(".repeat(5_000), ")".repeat(5_000)), "nested"),
             (Map::new(), format!("[{}'x'{}]", "not(".repeat(100_000), ")".repeat(100_000)), "nested"),
         ] {
@@ -269,10 +282,9 @@ mod tests {
     fn what_was_put_in_by_format_is_not_looked_at_again() {
         let template = json!({});
         let evaluator = Evaluator::new(template.as_object().unwrap(), None, scope());
-        for (text, expect) in [
-            ("[format('{0}{1}', '{1}', 'x')]", "{1}x"),
-            ("[format('{ {0} {7} {', 'a')]", "{ a {7} {"),
-        ] {
+        for (text, expect) in
+            [("[format('{0}{1}', '{1}', 'x')]", "{1}x"), ("[format('{ {0} {7} {', 'a')]", "{ a {7} {")]
+        {
             assert_eq!(evaluator.evaluate(&json!(text)).unwrap(), json!(expect), "{text}");
         }
     }

@@ -20,9 +20,7 @@ impl Evaluator<'_> {
         self.allowance.step()?;
         let value = match name.to_ascii_lowercase().as_str() {
             "parameters" => self.parameter(&plain_text(&first()), depth)?,
-            "variables" => {
-                self.variable(&plain_text(&first()), depth)?
-            }
+            "variables" => self.variable(&plain_text(&first()), depth)?,
             "concat" if first().is_array() => {
                 arguments.iter().filter_map(Value::as_array).flatten().cloned().collect()
             }

@@ -7,7 +7,8 @@ use super::expression::{Evaluator, Fault};
 use super::functions::shown;
 use crate::arm::paths;
 use crate::limits::{
-    TEMPLATE_NAME_BYTES_MAX, TEMPLATE_OUTPUTS_MAX, TEMPLATE_PARAMETERS_MAX, TEMPLATE_RESOURCES_MAX, TEMPLATE_VARIABLES_MAX,
+    TEMPLATE_NAME_BYTES_MAX, TEMPLATE_OUTPUTS_MAX, TEMPLATE_PARAMETERS_MAX, TEMPLATE_RESOURCES_MAX,
+    TEMPLATE_VARIABLES_MAX,
 };
 
 /// Where a deployment takes place.
@@ -187,7 +188,11 @@ fn planned(
         Ok(Value::String(text)) if text.eq_ignore_ascii_case("true") => {}
         Ok(_) => return Ok(None),
         Err(Fault { why, .. }) => {
-            return refuse(Code::BadArgument, format!("A condition cannot be evaluated: {why}."), ".condition");
+            return refuse(
+                Code::BadArgument,
+                format!("A condition cannot be evaluated: {why}."),
+                ".condition",
+            );
         }
     }
     let text = |key: &str| {

@@ -107,8 +107,10 @@ pub(super) fn read_sweep(
                 ));
             }
             let command = asked["trial"]["command"].as_str().unwrap_or("");
-            let (bytes, most) =
-                (neap_sweep::rendered_bytes_max(command, &sweep.space), neap_sweep::limits::COMMAND_BYTES_MAX);
+            let (bytes, most) = (
+                neap_sweep::rendered_bytes_max(command, &sweep.space),
+                neap_sweep::limits::COMMAND_BYTES_MAX,
+            );
             if bytes > most {
                 let message = format!(
                     "The trial's command may have {bytes} bytes once the values of the search space are filled in; at most {most} are taken. Give the trial its long values in a file."

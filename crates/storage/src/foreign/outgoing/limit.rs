@@ -17,8 +17,8 @@ pub(super) fn is_listing(query: Option<&str>) -> bool {
 
 pub(super) fn limited(answer: HttpResponse) -> HttpResponse {
     let (parts, body) = answer.into_parts();
-    let body = Limited::new(body, ELSEWHERE_ANSWER_BYTES_MAX)
-        .map_err(|error| match error.downcast::<HttpError>() {
+    let body =
+        Limited::new(body, ELSEWHERE_ANSWER_BYTES_MAX).map_err(|error| match error.downcast::<HttpError>() {
             Ok(error) => *error,
             Err(_) => HttpError::new(HttpErrorKind::Unknown, TooLong),
         });

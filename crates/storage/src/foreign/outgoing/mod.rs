@@ -100,11 +100,7 @@ impl HttpService for ObjectService {
     {
         Box::pin(async move {
             // `object_store` unwraps this one; an endpoint that is no URL must be an error.
-            let url: Url = request
-                .uri()
-                .to_string()
-                .parse()
-                .map_err(|_| refused(Refused::not_a_url()))?;
+            let url: Url = request.uri().to_string().parse().map_err(|_| refused(Refused::not_a_url()))?;
             self.0.rules.check_url(&url).map_err(refused)?;
             let is_streamed = request.method() == Method::GET && !limit::is_listing(request.uri().query());
             let answer = HttpService::call(&self.0.http, request).await.map_err(|error| {

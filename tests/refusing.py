@@ -10,6 +10,7 @@ from neapserver import API
 
 CONFIG = """
 locations: [eastus, westus]
+outgoing: {allow: [127.0.0.1]}
 teams: {vision: [ann, bob]}
 sizes:
   - {name: Rack, family: rack, cores: 1, memory_gb: 1, price: 1, locations: [westus]}

@@ -40,6 +40,8 @@ def server(places, mark):
     running = Server(home)
     (home / "config.yaml").write_text(
         f"inputs:\n  allow: ['{places}/in']\n  map:\n    '{MAPPED}': '{places}/copies'\noutputs:\n  allow: ['{places}/out']\n"
+        # The stores of this suite are on loopback.
+        "outgoing: {allow: [127.0.0.1]}\n"
     )
     running.up()
     patch = pytest.MonkeyPatch()

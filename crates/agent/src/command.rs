@@ -4,6 +4,10 @@
 
 use std::collections::BTreeMap;
 
+/// A command once it is filled in. The system takes no longer argument, and a short command that names a long input many
+/// times must not fill the memory of the node.
+const COMMAND_BYTES_MAX: usize = 128 * 1024;
+
 /// What `${{inputs.x}}` and `${{outputs.y}}` stand for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Places {
@@ -26,13 +30,25 @@ pub(crate) fn fill(command: &str, places: &Places) -> Result<String, String> {
         if missing.is_empty() {
             out.push_str(&inner);
         }
+        if out.len() > COMMAND_BYTES_MAX {
+            return Err(too_long());
+        }
         rest = &rest[at + length + 2..];
     }
     substitute(rest, places, &mut out, &mut unknown);
+    if out.len() > COMMAND_BYTES_MAX {
+        return Err(too_long());
+    }
     if unknown.is_empty() {
         return Ok(out);
     }
     Err(format!("the command uses {}, which the job does not have", unknown.join(", ")))
+}
+
+fn too_long() -> String {
+    format!(
+        "the command has more than {COMMAND_BYTES_MAX} bytes once its inputs are filled in; pass long values in a file"
+    )
 }
 
 fn substitute(text: &str, places: &Places, out: &mut String, unknown: &mut Vec<String>) {
@@ -49,6 +65,11 @@ fn substitute(text: &str, places: &Places, out: &mut String, unknown: &mut Vec<S
             Some(_) | None => None,
         };
         match value {
+            Some(Some(value)) if out.len().saturating_add(value.len()) > COMMAND_BYTES_MAX => {
+                // Too long already, which is told at the end.
+                out.push_str(&" ".repeat(COMMAND_BYTES_MAX.saturating_sub(out.len()) + 1));
+                return;
+            }
             Some(Some(value)) => out.push_str(value),
             Some(None) => unknown.push(whole.to_owned()),
             None => out.push_str(whole),
@@ -61,6 +82,17 @@ fn substitute(text: &str, places: &Places, out: &mut String, unknown: &mut Vec<S
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_value_many_times_is_refused() {
+        let places =
+            Places { inputs: [("x".to_owned(), "y".repeat(100_000))].into(), outputs: BTreeMap::new() };
+        let once = fill("echo ${{inputs.x}}", &places).unwrap();
+        assert_eq!(once.len(), 100_005);
+        for command in ["${{inputs.x}}".repeat(50_000), "$[[${{inputs.x}}]]".repeat(50_000)] {
+            assert!(fill(&command, &places).unwrap_err().contains("131072 bytes"));
+        }
+    }
 
     fn check(command: &str, expect: Result<&str, &str>) {
         let pairs = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();

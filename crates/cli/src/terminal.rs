@@ -3,6 +3,7 @@
 use crate::args::Global;
 use crate::failure::{Exit, Failure, Outcome};
 use indicatif::{ProgressBar, ProgressStyle};
+use neap_core::visible;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
@@ -11,6 +12,11 @@ macro_rules! say {
     ($($words:tt)*) => {{
         let _ = writeln!(anstream::stderr(), $($words)*);
     }};
+}
+
+/// Messages quote what others have named. A line that they begin is indented, so that it cannot pass for one of ours.
+fn shown(text: &str) -> String {
+    visible::text(text).replace('\n', "\n  ")
 }
 
 /// How much is said, and whether anyone watches.
@@ -35,38 +41,38 @@ impl Terminal {
     /// Progress that a person may like to know.
     pub fn note(&self, text: &str) {
         if !self.quiet {
-            say!("{text}");
+            say!("{}", shown(text));
         }
     }
 
     pub fn verbose(&self, text: &str) {
         if self.verbose {
-            say!("{text}");
+            say!("{}", shown(text));
         }
     }
 
     pub fn debug(&self, text: impl FnOnce() -> String) {
         if self.debug {
-            say!("debug: {}", text());
+            say!("debug: {}", shown(&text()));
         }
     }
 
     pub fn warning(&self, text: &str) {
         if !self.quiet {
-            say!("\u{1b}[1;33mwarning:\u{1b}[0m {text}");
+            say!("\u{1b}[1;33mwarning:\u{1b}[0m {}", shown(text));
         }
     }
 
     pub fn failure(&self, failure: &Failure) {
-        say!("\u{1b}[1;31merror:\u{1b}[0m {}", failure.message);
+        say!("\u{1b}[1;31merror:\u{1b}[0m {}", shown(&failure.message));
         for detail in &failure.details {
-            say!("  - {detail}");
+            say!("  - {}", shown(detail));
         }
         for hint in &failure.hints {
-            say!("\u{1b}[1;36mhint:\u{1b}[0m {hint}");
+            say!("\u{1b}[1;36mhint:\u{1b}[0m {}", shown(hint));
         }
         if let Some(help) = &failure.help {
-            say!("help: {help}");
+            say!("help: {}", visible::line(help));
         }
     }
 
@@ -79,7 +85,7 @@ impl Terminal {
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
             bar.set_style(style);
         }
-        bar.set_message(text.to_owned());
+        bar.set_message(visible::line(text).into_owned());
         bar.enable_steady_tick(Duration::from_millis(120));
         bar
     }
@@ -93,7 +99,7 @@ impl Terminal {
         if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:30}] {bytes}/{total_bytes} {eta}") {
             bar.set_style(style.progress_chars("=> "));
         }
-        bar.set_message(text.to_owned());
+        bar.set_message(visible::line(text).into_owned());
         bar
     }
 
@@ -103,7 +109,7 @@ impl Terminal {
             return Err(Failure::new(Exit::Usage, format!("{question} Nobody is here to answer."))
                 .hint("add --yes to go ahead without being asked"));
         }
-        eprint!("{question} (y/n): ");
+        eprint!("{} (y/n): ", shown(question));
         // A prompt that cannot be shown is answered by what is typed, or not at all.
         let _ = std::io::stderr().flush();
         let mut answer = String::new();

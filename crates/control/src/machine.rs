@@ -2,16 +2,20 @@
 //!
 //! A step runs on a draft. [`Machine::commit`] makes it the state and reads the effects; a step whose commit failed
 //! is simply dropped, and the state is as it was.
+//!
+//! A panic in the core (an overflow that nobody thought of, say) must not end the only writer: the command that met it is
+//! refused, and everybody else's go on. See [`sound`].
 
 use std::sync::Arc;
 
 use neap_core::decide::decide;
 use neap_core::effects::{self, Effect};
 use neap_core::plan::{Dirty, plan_into};
-use neap_core::{Command, Draft, Event, Millis, Refusal, State};
+use neap_core::{Code, Command, Draft, Event, Millis, Problem, Refusal, State};
 use neap_ledger::{Batch, Document, Entry};
 
 use crate::handle::Accepted;
+use crate::limits::RETRY_COMMIT_MS;
 
 /// Who decides what nobody asked for.
 const PLANNER: &str = "neap";
@@ -68,15 +72,46 @@ impl Machine {
     }
 
     pub fn step<T>(&self, inputs: Vec<Input<T>>, wall: Millis) -> Step<T> {
+        let mut tickets = Vec::with_capacity(inputs.len());
+        let mut asked = Vec::with_capacity(inputs.len());
+        for Input { actor, command, documents, ticket } in inputs {
+            tickets.push(ticket);
+            asked.push(Input { actor, command, documents, ticket: () });
+        }
+        if let Some(step) = sound("an event could not be applied", || self.step_of(asked, wall)) {
+            let Step { batch, answers, wake_at, now, draft, dirty } = step;
+            let answers = answers.into_iter().map(|((), answer)| answer);
+            let answers = tickets.into_iter().zip(answers).collect();
+            return Step { batch, answers, wake_at, now, draft, dirty };
+        }
+        // Which of the commands it was is not known, so nothing of the batch happens.
+        let now = self.moment(wall);
+        Step {
+            batch: Batch::default(),
+            answers: tickets.into_iter().map(|ticket| (ticket, Err(fault()))).collect(),
+            wake_at: Some(now.plus(RETRY_COMMIT_MS)),
+            now,
+            draft: Draft::new(self.state.clone()),
+            dirty: self.dirty.clone(),
+        }
+    }
+
+    fn moment(&self, wall: Millis) -> Millis {
         // Neither behind the last event nor behind the timers that were looked at: a clock that was set back would
         // put new timers where nobody looks again.
-        let now = wall.max(self.state.now).max(self.dirty.timers_seen);
+        wall.max(self.state.now).max(self.dirty.timers_seen)
+    }
+
+    fn step_of(&self, inputs: Vec<Input<()>>, wall: Millis) -> Step<()> {
+        let now = self.moment(wall);
         let mut draft = Draft::new(self.state.clone());
         let mut dirty = self.dirty.clone();
         let mut batch = Batch::default();
         let mut answers = Vec::with_capacity(inputs.len());
         for input in inputs {
-            let answer = match decide(&draft.state, input.command, now) {
+            let decided =
+                sound("a command could not be decided", || decide(&draft.state, input.command, now));
+            let answer = match decided.unwrap_or_else(|| Err(fault())) {
                 Ok(events) => {
                     for event in &events {
                         draft.emit(now, event.clone());
@@ -97,7 +132,17 @@ impl Machine {
             answers.push((input.ticket, answer));
         }
         let decided = draft.events.len();
-        let wake_at = plan_into(&mut draft, &mut dirty, now);
+        // A plan that cannot be made is tried again; what was commanded is done meanwhile.
+        let before = (draft.state.clone(), draft.touched.clone());
+        let planned =
+            sound("what to do next could not be planned", || plan_into(&mut draft, &mut dirty, now));
+        let wake_at = planned.unwrap_or_else(|| {
+            (draft.state, draft.touched) = before;
+            draft.events.truncate(decided);
+            draft.postings.truncate(decided);
+            dirty = Dirty { timers_seen: self.dirty.timers_seen, ..Dirty::all(&draft.state) };
+            Some(now.plus(RETRY_COMMIT_MS))
+        });
         let planner: Arc<str> = PLANNER.into();
         let postings = draft.postings[decided..].iter_mut();
         let planned = draft.events[decided..].iter().zip(postings);
@@ -117,6 +162,24 @@ impl Machine {
         self.dirty = step.dirty;
         (step.answers, effects)
     }
+}
+
+/// What a call of the core gives; none if it panicked, and then the log says so. All it worked on is dropped, or taken back.
+fn sound<R>(what: &str, call: impl FnOnce() -> R) -> Option<R> {
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)) {
+        Ok(result) => Some(result),
+        Err(panic) => {
+            let words = panic.downcast_ref::<&str>().copied();
+            let why = words.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+            tracing::error!(why = why.unwrap_or("unknown"), "a fault in the core: {what}; please report it");
+            None
+        }
+    }
+}
+
+fn fault() -> Refusal {
+    let message = "Nothing was changed: the server met a fault of its own while it decided on this. Its log has the details; please report them.";
+    Problem::new(Code::InternalError, message).into()
 }
 
 #[cfg(test)]
@@ -154,6 +217,13 @@ mod tests {
         assert_eq!(step.batch.entries.len(), 1);
         drop(step);
         assert_eq!(*machine.state(), before);
+    }
+
+    #[test]
+    fn a_panic_in_the_core_is_an_answer() {
+        assert_eq!(sound("fine", || 7), Some(7));
+        assert_eq!(sound("overflow", || u64::MAX.checked_add(1).expect("too much")), None);
+        assert_eq!(fault().code(), Code::InternalError);
     }
 
     #[test]

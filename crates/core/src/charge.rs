@@ -52,7 +52,8 @@ impl Kept {
     fn upto(&self, price: MicroUsd, at: Millis) -> (MicroUsd, u128) {
         let whole = u128::from(GIGABYTE) * u128::from(MONTH_MS);
         let exact =
-            u128::from(self.bytes) * u128::from(price.0) * u128::from(at.since(self.since)) + self.carry;
+            (u128::from(self.bytes) * u128::from(price.0)).saturating_mul(at.since(self.since).into());
+        let exact = exact.saturating_add(self.carry);
         (MicroUsd(u64::try_from(exact / whole).unwrap_or(u64::MAX)), exact % whole)
     }
 

@@ -48,6 +48,7 @@ pub mod state;
 pub mod unblock;
 pub mod units;
 pub mod usage;
+pub mod visible;
 pub mod waste;
 mod whatif;
 pub mod window;

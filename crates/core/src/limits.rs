@@ -96,6 +96,13 @@ pub const HEARTBEATS_MISSED_MAX: u64 = 4;
 pub const TAGS_MAX: usize = 50;
 pub const TAG_KEY_CHARS_MAX: usize = 512;
 pub const TAG_VALUE_CHARS_MAX: usize = 1_000;
+/// Properties of one resource and their values: clients keep more in them than people write in tags.
+pub const PROPERTIES_MAX: usize = 100;
+pub const PROPERTY_VALUE_CHARS_MAX: usize = 8_000;
+/// What people write on a resource.
+pub const DISPLAY_NAME_CHARS_MAX: usize = 256;
+pub const DESCRIPTION_CHARS_MAX: usize = 5_000;
+pub const EXPERIMENT_NAME_CHARS_MAX: usize = 256;
 /// Bytes of one document (a job's definition, a cluster's).
 pub const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
 /// Smallest share of a node that a job may ask for.

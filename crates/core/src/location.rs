@@ -157,7 +157,7 @@ pub fn nodes_ever(state: &State, location: &str, nominal: Capacity) -> u32 {
 fn room(place: &Place, given: Given, nominal: Capacity) -> u32 {
     let nodes = place.nodes_max.map_or(u32::MAX, |max| max.saturating_sub(given.nodes));
     let Some(cores_max) = place.cores_max else { return nodes };
-    let free_milli = (cores_max * 1_000).saturating_sub(given.cpus_milli);
+    let free_milli = cores_max.saturating_mul(1_000).saturating_sub(given.cpus_milli);
     let by_cores = free_milli.checked_div(nominal.cpus_milli.into()).unwrap_or(u64::MAX);
     nodes.min(u32::try_from(by_cores).unwrap_or(u32::MAX))
 }
@@ -183,7 +183,9 @@ pub fn missing(state: &State, cluster: &Cluster, nodes: u32) -> Option<Cut> {
         return Some(cut(Scarce::Nodes, given.nodes.into(), max.into(), nodes.into()));
     }
     let needed_milli = u64::from(nominal.cpus_milli) * u64::from(nodes);
-    let max = place.cores_max.filter(|max| given.cpus_milli + needed_milli > *max * 1_000)?;
+    let max = place
+        .cores_max
+        .filter(|max| given.cpus_milli.saturating_add(needed_milli) > max.saturating_mul(1_000))?;
     Some(cut(Scarce::Cores, given.cpus_milli.div_ceil(1_000), max, needed_milli.div_ceil(1_000)))
 }
 

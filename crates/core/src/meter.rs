@@ -350,7 +350,10 @@ fn shared(state: &State, node: &Node, whole: &Segment, out: &mut Vec<Posting>) {
 
 /// The largest of a job's shares of the node's resources, in millionths.
 fn weight(need: Need, nominal: Capacity) -> u64 {
-    let part = |share: u64, of: u64| (share * 1_000_000).checked_div(of).unwrap_or(0);
+    let part = |share: u64, of: u64| {
+        let part = (u128::from(share) * 1_000_000).checked_div(of.into()).unwrap_or(0);
+        u64::try_from(part).unwrap_or(u64::MAX)
+    };
     match need {
         Need::Whole => 1_000_000,
         Need::Share(share) => part(share.cpus_milli.into(), nominal.cpus_milli.into())

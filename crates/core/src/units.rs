@@ -43,9 +43,9 @@ impl Capacity {
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
-            cpus_milli: self.cpus_milli + other.cpus_milli,
-            memory_mb: self.memory_mb + other.memory_mb,
-            gpus: self.gpus + other.gpus,
+            cpus_milli: self.cpus_milli.saturating_add(other.cpus_milli),
+            memory_mb: self.memory_mb.saturating_add(other.memory_mb),
+            gpus: self.gpus.saturating_add(other.gpus),
         }
     }
 

@@ -148,7 +148,7 @@ fn boundaries(windows: &Windows, after: Millis) -> BTreeMap<Millis, Arc<str>> {
 }
 
 fn clock(at: Millis, offset_minutes: i32, zone: &str) -> Arc<str> {
-    let local = i64::try_from(at.0).unwrap_or(i64::MAX) + i64::from(offset_minutes) * 60_000;
+    let local = i64::try_from(at.0).unwrap_or(i64::MAX).saturating_add(i64::from(offset_minutes) * 60_000);
     let local = Millis(u64::try_from(local).unwrap_or(0)).rfc3339();
     let (date, time) = local.split_at(local.find('T').unwrap_or(0));
     format!("{date} {} {zone}", time.get(1..6).unwrap_or_default()).into()

@@ -140,13 +140,56 @@ pub(crate) fn check_tags(tags: &BTreeMap<String, String>, place: &str, problems:
     if tags.len() > TAGS_MAX {
         refuse(format!("'{place}' has {} entries; at most {TAGS_MAX} are allowed.", tags.len()));
     }
-    for (key, value) in tags {
+    for (key, value) in tags.iter().take(TAGS_MAX) {
         if key.chars().count() > TAG_KEY_CHARS_MAX {
             refuse(format!("A key in '{place}' is longer than {TAG_KEY_CHARS_MAX} characters."));
+            continue;
         }
         if value.chars().count() > TAG_VALUE_CHARS_MAX {
             refuse(format!(
                 "The value of '{key}' in '{place}' is longer than {TAG_VALUE_CHARS_MAX} characters."
+            ));
+        }
+    }
+}
+
+/// What people write on a resource: bounded, since lists and pages show all of it.
+pub(crate) fn check_labels(fields: &Fields<'_>, problems: &mut Vec<Problem>) {
+    use neap_core::limits as most;
+    for (key, chars_max) in [
+        ("displayName", most::DISPLAY_NAME_CHARS_MAX),
+        ("description", most::DESCRIPTION_CHARS_MAX),
+        ("experimentName", most::EXPERIMENT_NAME_CHARS_MAX),
+    ] {
+        let chars = fields.value(key).and_then(Value::as_str).map_or(0, |text| text.chars().count());
+        if chars > chars_max {
+            let message =
+                format!("'{}' has {chars} characters; at most {chars_max} are allowed.", fields.place(key));
+            problems.push(Problem::new(Code::BadArgument, message).at(fields.place(key)));
+        }
+    }
+    // A wrong type is told by whoever reads the field.
+    let mut unread = Vec::new();
+    if let Some(tags) = fields.strings("tags", &mut unread) {
+        check_tags(&tags, &fields.place("tags"), problems);
+    }
+    let place = fields.place("properties");
+    let properties = fields.strings("properties", &mut unread).unwrap_or_default();
+    let mut refuse = |message: String| problems.push(Problem::new(Code::BadArgument, message).at(&*place));
+    if properties.len() > most::PROPERTIES_MAX {
+        refuse(format!(
+            "'{place}' has {} entries; at most {} are allowed.",
+            properties.len(),
+            most::PROPERTIES_MAX
+        ));
+    }
+    for (key, value) in properties.iter().take(most::PROPERTIES_MAX) {
+        if key.chars().count() > most::TAG_KEY_CHARS_MAX {
+            refuse(format!("A key in '{place}' is longer than {} characters.", most::TAG_KEY_CHARS_MAX));
+        } else if value.chars().count() > most::PROPERTY_VALUE_CHARS_MAX {
+            refuse(format!(
+                "The value of '{key}' in '{place}' is longer than {} characters.",
+                most::PROPERTY_VALUE_CHARS_MAX
             ));
         }
     }
@@ -173,5 +216,28 @@ mod tests {
         top.object("b", &mut problems);
         let places: Vec<_> = problems.iter().filter_map(|p| p.target.as_deref()).collect();
         assert_eq!(places, ["a.text", "a.flag", "a.count", "a.n", "a.tags.k", "b"]);
+    }
+
+    #[test]
+    fn labels_are_bounded() {
+        use neap_core::limits::{PROPERTIES_MAX, TAGS_MAX};
+        let many = |count: usize| (0..count).map(|n| (format!("k{n}"), json!("v"))).collect::<Map<_, _>>();
+        for (value, expect) in [
+            (
+                json!({"tags": many(TAGS_MAX), "properties": many(PROPERTIES_MAX), "displayName": "d".repeat(256)}),
+                0,
+            ),
+            (json!({"tags": many(TAGS_MAX + 1), "properties": many(PROPERTIES_MAX + 1)}), 2),
+            (
+                json!({"displayName": "d".repeat(257), "description": "d".repeat(5_001), "experimentName": "e".repeat(257)}),
+                3,
+            ),
+            (json!({"properties": {"k": "v".repeat(8_001), "l": "v"}, "tags": 3}), 1),
+        ] {
+            let mut problems = Vec::new();
+            let fields = Fields::of(Some(&value), "properties", &mut problems);
+            check_labels(&fields, &mut problems);
+            assert_eq!(problems.len(), expect, "{problems:?}");
+        }
     }
 }

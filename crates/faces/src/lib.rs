@@ -19,6 +19,7 @@ mod environments;
 mod estimates;
 mod fields;
 pub mod history;
+mod json_bytes;
 mod limits;
 mod metrics;
 mod mlflow;

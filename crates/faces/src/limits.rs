@@ -4,6 +4,9 @@
 pub const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The same for what workers of a parallel job say: lists of files, rows of results.
 pub const PARALLEL_BODY_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// All of these bodies at a time, in MiB, and how long one may take to come.
+pub(crate) const PARALLEL_BODIES_MIB_MAX: u32 = 600;
+pub(crate) const PARALLEL_BODY_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(300);
 /// How soon a worker that has nothing to do asks again.
 pub const PARALLEL_ASK_AGAIN_MS: u64 = 300;
 /// Verified bearer tokens remembered until they expire.
@@ -34,6 +37,21 @@ pub const JOBS_CAUGHT_UP_AT_ONCE: u32 = 500;
 pub const ARTIFACTS_LISTED_MAX: usize = 50_000;
 /// Nesting of template expressions.
 pub const EXPRESSION_DEPTH_MAX: usize = 64;
+/// Function calls and values that one template may take to evaluate, and the bytes that they read and make on the way, each
+/// intermediate text counted.
+pub const EXPRESSION_STEPS_MAX: usize = 100_000;
+pub const EXPRESSION_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// A value in memory takes up to this many times its JSON text.
+pub(crate) const EXPRESSION_JSON_FACTOR: usize = 16;
+/// The sections of a template, and the characters of a resource's type and name, as Azure has them.
+pub(crate) const TEMPLATE_RESOURCES_MAX: usize = 800;
+pub(crate) const TEMPLATE_PARAMETERS_MAX: usize = 256;
+pub(crate) const TEMPLATE_VARIABLES_MAX: usize = 256;
+pub(crate) const TEMPLATE_OUTPUTS_MAX: usize = 64;
+pub(crate) const TEMPLATE_NAME_BYTES_MAX: usize = 1_024;
+/// What the steps of one pipeline may take once its components are filled in, and how much is told of what is wrong with it.
+pub(crate) const PIPELINE_BYTES_MAX: usize = 64 * 1024 * 1024;
+pub(crate) const PIPELINE_PROBLEMS_MAX: usize = 1_000;
 /// What `usages` answers where no quota is set: clients want a number.
 pub const NO_LIMIT: i64 = i32::MAX as i64;
 /// Ranks whose logs are listed; all of them are among the job's artifacts.

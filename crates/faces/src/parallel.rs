@@ -6,14 +6,17 @@
 use std::sync::Arc;
 
 use axum::extract::Request;
-use axum::http::{Method, header};
+use axum::http::{HeaderMap, Method, header};
 use axum::response::Response;
 use neap_core::documents::{JobDocument, OutputDocument};
 use neap_core::family::Family;
 use neap_core::{Code, JobId, Refusal, State};
+use neap_parallel::limits::FILES_MAX;
 use neap_parallel::{Exchange, Fate, FileEntry, Finished, Holder, Parallel, Report, Verdict, verdict};
-use serde::Deserialize;
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::app::{App, internal};
 use crate::{arm, limits, reply};
@@ -33,7 +36,14 @@ async fn serve(app: &App, request: Request) -> Result<Value, Refusal> {
     if parts.method != Method::POST {
         return Err(no_such(&what));
     }
-    let body = axum::body::to_bytes(body, limits::PARALLEL_BODY_BYTES_MAX).await.map_err(|e| {
+    let _room = room(&parts.headers).await?;
+    let reading = axum::body::to_bytes(body, limits::PARALLEL_BODY_BYTES_MAX);
+    let read = tokio::time::timeout(limits::PARALLEL_BODY_TIME_MAX, reading).await;
+    let late = || {
+        let seconds = limits::PARALLEL_BODY_TIME_MAX.as_secs();
+        Refusal::because(Code::BadArgument, format!("The body did not come within {seconds} s."))
+    };
+    let body = read.map_err(|_| late())?.map_err(|e| {
         let most = limits::PARALLEL_BODY_BYTES_MAX;
         Refusal::because(
             Code::DocumentTooLarge,
@@ -46,6 +56,16 @@ async fn serve(app: &App, request: Request) -> Result<Value, Refusal> {
     answered.map_err(|e| internal(format!("The request did not come to an end: {e}.")))?
 }
 
+/// Room for one body, for as long as it is worked on: large ones of many workers wait for each other. A body whose length is
+/// not announced takes as much as the largest.
+async fn room(headers: &HeaderMap) -> Result<SemaphorePermit<'static>, Refusal> {
+    static ROOM_MIB: Semaphore = Semaphore::const_new(limits::PARALLEL_BODIES_MIB_MAX as usize);
+    let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let bytes = announced.unwrap_or(limits::PARALLEL_BODY_BYTES_MAX).min(limits::PARALLEL_BODY_BYTES_MAX);
+    let mib = u32::try_from(bytes >> 20).unwrap_or(u32::MAX).saturating_add(1);
+    ROOM_MIB.acquire_many(mib).await.map_err(|e| internal(format!("No room for a body: {e}.")))
+}
+
 /// A worker that asks: an attempt that runs, of a job that is part of a parallel job.
 struct Worker {
     holder: Holder,
@@ -56,7 +76,34 @@ struct Worker {
 
 #[derive(Deserialize)]
 struct Listed {
+    #[serde(deserialize_with = "files")]
     files: Vec<(String, u64)>,
+}
+
+/// Stops at the first file that is too much.
+fn files<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(String, u64)>, D::Error> {
+    struct Files;
+
+    impl<'de> Visitor<'de> for Files {
+        type Value = Vec<(String, u64)>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a list of names and sizes")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Self::Value, A::Error> {
+            let mut out = Vec::new();
+            while let Some(file) = all.next_element()? {
+                // One more than is allowed, so that the job is told how many there may be.
+                if out.len() <= FILES_MAX {
+                    out.push(file);
+                }
+            }
+            Ok(out)
+        }
+    }
+
+    from.deserialize_seq(Files)
 }
 
 #[derive(Deserialize)]
@@ -223,4 +270,34 @@ fn no_such(what: &str) -> Refusal {
 #[allow(clippy::needless_pass_by_value, reason = "it is what `map_err` hands over")]
 pub(crate) fn unkept(error: neap_parallel::Error) -> Refusal {
     internal(format!("The mini-batches could not be looked up: {error}."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_read_to_its_limit() {
+        for (count, expect) in [(0, 0), (3, 3), (FILES_MAX, FILES_MAX), (FILES_MAX + 9, FILES_MAX + 1)] {
+            let body = format!(r#"{{"files":[{}]}}"#, vec![r#"["a",1]"#; count].join(","));
+            assert_eq!(read::<Listed>(body.as_bytes()).unwrap().files.len(), expect);
+        }
+        assert!(read::<Listed>(br#"{"files":[["a"]]}"#).is_err());
+    }
+
+    #[tokio::test]
+    async fn large_bodies_wait_for_each_other() {
+        let of = |mib: usize| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_LENGTH, (mib << 20).into());
+            headers
+        };
+        let held = (room(&of(250)).await.unwrap(), room(&of(250)).await.unwrap());
+        let third = room(&HeaderMap::new());
+        let mut third = std::pin::pin!(third);
+        let early = std::future::poll_fn(|cx| std::task::Poll::Ready(third.as_mut().poll(cx).is_pending()));
+        assert!(early.await);
+        drop(held);
+        assert!(third.await.is_ok());
+    }
 }

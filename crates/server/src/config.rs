@@ -14,11 +14,13 @@ use serde::Deserialize;
 mod check;
 mod limits;
 mod locations;
+mod outgoing;
 mod read;
 mod sizes;
 
 pub use limits::Limits;
 pub use locations::{ChargeRules, LocationRule};
+pub use outgoing::OutgoingConfig;
 pub use sizes::{PriceRule, SizeRule};
 
 #[derive(Clone, Debug, Deserialize)]
@@ -52,6 +54,7 @@ pub struct Config {
     pub local: Local,
     pub inputs: InputRules,
     pub outputs: OutputRules,
+    pub outgoing: OutgoingConfig,
     pub environments: Environments,
 }
 
@@ -269,6 +272,7 @@ impl Default for Config {
             local: Local::default(),
             inputs: InputRules::default(),
             outputs: OutputRules::default(),
+            outgoing: OutgoingConfig::default(),
             environments: Environments::default(),
         }
     }
@@ -342,8 +346,8 @@ impl Config {
     /// What of it decides something.
     pub fn settings(&self, machine: Capacity) -> Settings {
         let mut settings = Settings {
-            lease_ttl_ms: self.lease_ttl_seconds * 1000,
-            stop_grace_ms: self.stop_grace_seconds * 1000,
+            lease_ttl_ms: self.lease_ttl_seconds.saturating_mul(1000),
+            stop_grace_ms: self.stop_grace_seconds.saturating_mul(1000),
             own: self.own().into(),
             charges: self.charges.charges(),
             provider: ProviderSettings {
@@ -555,7 +559,7 @@ metrics: {open: perhaps}
         let expected = [
             "line 1: lease_ttl_seconds: must be a whole number, 0 or more",
             "line 2: locl: unknown key; did you mean `local`?",
-            "line 3: colour: unknown key; there are locations, sizes, prices, charges, default_location, lease_ttl_seconds, stop_grace_seconds, teams, log_bytes_max, checkpoint_interval_seconds, limits, audiences, metrics, alerts, local, inputs, outputs, environments",
+            "line 3: colour: unknown key; there are locations, sizes, prices, charges, default_location, lease_ttl_seconds, stop_grace_seconds, teams, log_bytes_max, checkpoint_interval_seconds, limits, audiences, metrics, alerts, local, inputs, outputs, outgoing, environments",
             "line 5: local.max_nodes: must be a whole number from 0 to 4294967295",
             "line 6: local.capacity: must be one of nominal, strict",
             "line 8: local.eviction.mean: '2h' is not an ISO 8601 duration such as PT2M or PT1H30M: it does not begin with P",

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io::IsTerminal;
 
+use neap_core::visible;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
@@ -20,18 +21,49 @@ const FILTER_DEFAULT: &str = "info,neap::access=off";
 
 /// Sets the log of this process up, as the environment says.
 pub fn install() -> Result<(), String> {
+    let is_terminal = std::io::stderr().is_terminal();
     let filter = EnvFilter::new(std::env::var(FILTER).unwrap_or_else(|_| FILTER_DEFAULT.to_owned()));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(move || OneLine { to: std::io::stderr(), keeps_colours: is_terminal })
         // Told on stderr too, by a macro that panics when that fails: a full disk would end whoever logs.
         .log_internal_errors(false);
     match std::env::var(FORMAT).unwrap_or_default().as_str() {
-        "" | "text" => builder.with_ansi(std::io::stderr().is_terminal()).init(),
+        "" | "text" => builder.with_ansi(is_terminal).init(),
         "json" => builder.with_ansi(false).fmt_fields(JsonFields).event_format(JsonLines).init(),
         other => return Err(format!("{FORMAT} is 'text' or 'json', not '{other}'")),
     }
     Ok(())
+}
+
+/// Writes each event as one line. Names and errors in it come from others; what would begin a line of its own, or steer the
+/// terminal of whoever reads the log, is escaped. The subscriber hands over an event in one call, and has escaped ESC in
+/// values before it added colours of its own.
+struct OneLine<W> {
+    to: W,
+    keeps_colours: bool,
+}
+
+impl<W: std::io::Write> std::io::Write for OneLine<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        let (line, end) = match text.strip_suffix('\n') {
+            Some(line) => (line, "\n"),
+            None => (&*text, ""),
+        };
+        let line = if self.keeps_colours {
+            line.split('\u{1b}').map(visible::line).collect::<Vec<_>>().join("\u{1b}")
+        } else {
+            visible::line(line).into_owned()
+        };
+        self.to.write_all(line.as_bytes())?;
+        self.to.write_all(end.as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.to.flush()
+    }
 }
 
 /// Fields of spans, kept as the inside of a JSON object.
@@ -144,6 +176,23 @@ mod tests {
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn an_event_is_one_line() {
+        let sink = Sink::default();
+        let writer = sink.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || OneLine { to: writer.clone(), keeps_colours: false })
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!(error = %"a\n2026-01-01 INFO forged\u{1b}[2J\u{202e}", "could not");
+        });
+        let text = String::from_utf8(sink.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.contains("\\nforged") || text.contains("\\n2026"), "{text}");
+        assert!(!text.contains('\u{1b}') && text.contains("\\u202e"), "{text}");
     }
 
     #[test]

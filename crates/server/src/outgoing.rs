@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use neap_storage::foreign::{HttpClient, OutgoingRules};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 
 const CONNECT: Duration = Duration::from_secs(5);
@@ -20,13 +21,14 @@ pub enum OutgoingError {
     Client(#[from] reqwest::Error),
 }
 
+/// For receivers that the operator configures: alerts and collectors. They may be anywhere.
 pub fn client(bundle: &Path) -> Result<reqwest::Client, OutgoingError> {
     Ok(builder(bundle)?.timeout(ANSWER).redirect(reqwest::redirect::Policy::none()).build()?)
 }
 
-/// For data, which may take as long as it takes while something moves.
-pub fn data_client(bundle: &Path) -> Result<reqwest::Client, OutgoingError> {
-    Ok(builder(bundle)?.read_timeout(IDLE).build()?)
+/// For data at addresses that users name: it connects to the public internet and to what `rules` list.
+pub fn data_client(bundle: &Path, rules: OutgoingRules) -> Result<HttpClient, OutgoingError> {
+    Ok(HttpClient::new(builder(bundle)?.read_timeout(IDLE), rules)?)
 }
 
 fn builder(bundle: &Path) -> Result<reqwest::ClientBuilder, OutgoingError> {

@@ -227,7 +227,7 @@ impl Server<'_> {
             observability: Arc::new(self.observability()?),
             data: Arc::new(neap_faces::DataAccess {
                 rules: self.config.data_rules(),
-                http: Some(outgoing::data_client(&bundle)?),
+                http: Some(outgoing::data_client(&bundle, self.config.outgoing.rules())?),
             }),
             environments: Arc::new(self.config.environment_rules(self.folder.root())?),
             memory: Arc::default(),

@@ -19,6 +19,7 @@ use neap_core::documents::ClusterDocument;
 use neap_core::health::Figures;
 use neap_core::job::Outcome;
 use neap_core::quota::{self, Pool};
+use neap_core::visible;
 use neap_core::{ClusterId, DocHash, Event, Millis, State};
 use neap_ledger::Reader;
 use serde_json::{Value, json};
@@ -310,9 +311,19 @@ impl Running {
     }
 }
 
+/// Names and tags are of users: in a notice they stay within their line, and no terminal acts on them.
+fn in_lines(notice: &Notice) -> Notice {
+    let lines = |texts: &BTreeMap<String, String>| {
+        let line = |text: &str| visible::line(text).into_owned();
+        texts.iter().map(|(key, value)| (line(key), line(value))).collect()
+    };
+    Notice { labels: lines(&notice.labels), annotations: lines(&notice.annotations), ..notice.clone() }
+}
+
 /// What a person reads: a subject and what there is to say.
 fn plain(notice: &Notice, server_url: &str) -> String {
     let label = |name: &str| notice.labels.get(name).cloned().unwrap_or_default();
+    let notice = &in_lines(notice);
     let status = match notice.status {
         NoticeStatus::Firing => "firing",
         NoticeStatus::Resolved => "resolved",
@@ -353,6 +364,7 @@ async fn run(command: &[String], text: &str) -> Result<(), String> {
 
 /// The body that Alertmanager sends to webhooks, with one alert in it.
 fn body(notice: &Notice, server_url: &str) -> Value {
+    let notice = &in_lines(notice);
     let status = match notice.status {
         NoticeStatus::Firing => "firing",
         NoticeStatus::Resolved => "resolved",
@@ -441,5 +453,14 @@ mod tests {
         assert_eq!(firing["alerts"][0]["fingerprint"], resolved["alerts"][0]["fingerprint"]);
         let other = body(&notice(NoticeStatus::Firing, "bob"), "https://h:1");
         assert_ne!(firing["alerts"][0]["fingerprint"], other["alerts"][0]["fingerprint"]);
+    }
+
+    #[test]
+    fn a_tag_of_a_user_adds_no_line_to_a_mail() {
+        let hostile = notice(NoticeStatus::Firing, "ada\nBcc: all@example.com\n\u{1b}]0;x\u{7}");
+        let text = plain(&hostile, "https://h:1");
+        assert!(text.contains("owner: ada\\nBcc: all@example.com\\n\\u001b]0;x\\u0007\n"), "{text}");
+        let sent = body(&hostile, "https://h:1").to_string();
+        assert!(!sent.contains("\\nBcc") || sent.contains("\\\\nBcc"), "{sent}");
     }
 }

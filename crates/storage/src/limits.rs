@@ -43,3 +43,11 @@ pub const MERGED_LINE_BYTES_MAX: usize = 64 * 1_024;
 pub const LOG_INDEXES_IN_MEMORY_MAX: usize = 4_096;
 /// Longest time for which a signed URL may be made.
 pub const SAS_LIFETIME_S_MAX: i64 = 366 * 86_400;
+/// Redirects that are followed for data on the web; each is checked like the first address.
+pub const ELSEWHERE_REDIRECTS_MAX: usize = 5;
+/// Longest time that one request elsewhere may take with all of its content. Silence ends it much sooner.
+pub const ELSEWHERE_REQUEST_MAX: std::time::Duration = std::time::Duration::from_secs(6 * 3_600);
+/// Longest time that one page of a listing elsewhere may take, over all requests for it.
+pub const ELSEWHERE_LISTING_MAX: std::time::Duration = std::time::Duration::from_secs(120);
+/// Largest answer elsewhere that is held in memory: a page of a listing, a token, an error.
+pub const ELSEWHERE_ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;

@@ -25,7 +25,7 @@ mod sweep;
 pub use algorithm::{Algorithm, Rule};
 pub use policy::{Policy, PolicyKind};
 pub use problem::Problem;
-pub use render::{environment, print, render, unknown_places};
+pub use render::{environment, print, render, rendered_bytes_max, unknown_places};
 pub use space::{Alternative, Distribution, Member, Params, Quantum, Real, Shape, Space};
 pub use step::{Outcome, Step, Stop, Trial, TrialState, Verdict, best, next};
 pub use sweep::{Goal, Limits, Objective, Sweep};

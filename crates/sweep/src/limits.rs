@@ -28,3 +28,6 @@ pub const MODEL_PENDING_MAX: usize = 50;
 pub const MODEL_CANDIDATES_ALL: u64 = 1_000;
 /// Parameters up to which each has a length scale of its own.
 pub const MODEL_SCALES_MAX: usize = 12;
+
+/// A trial's command once its values are filled in. The system takes no longer argument.
+pub const COMMAND_BYTES_MAX: usize = 128 * 1024;

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::space::{Alternative, Distribution, Params, Space};
+use crate::space::{Alternative, Distribution, Member, Params, Space};
+
+/// A number is written with fewer characters.
+const NUMBER_BYTES_MAX: usize = 400;
 
 /// The command of a trial. `${{inputs.x}}` is filled too where `x` is swept, as components write it. A mapping or list
 /// is JSON and stays one word for the shell; `${{search_space.x.key}}` is a member of it, and empty where this trial's
@@ -30,6 +33,44 @@ pub fn render(command: &str, params: &Params) -> String {
         }
     }
     out
+}
+
+/// The most bytes that a trial's command can have, whatever is drawn: a short command that names a long value many times comes
+/// to gigabytes, so it is counted before the first one is rendered.
+pub fn rendered_bytes_max(command: &str, space: &Space) -> usize {
+    let of_piece = |piece: Piece<'_>| match piece {
+        Piece::Text(text) => text.len(),
+        Piece::Place { whole, path } => {
+            let drawn = path.split('.').nth(1).and_then(|name| space.parameters.get(name));
+            drawn.map_or(whole.len(), longest)
+        }
+    };
+    pieces(command).into_iter().map(of_piece).fold(0, usize::saturating_add)
+}
+
+/// The most bytes that a value can have in a command, quoted.
+fn longest(distribution: &Distribution) -> usize {
+    // A quote within quotes is written as several characters.
+    let plain = |value: &Value| json(value).len().saturating_mul(6);
+    match distribution {
+        Distribution::Randint { .. } | Distribution::Real(_) => NUMBER_BYTES_MAX,
+        Distribution::Choice(alternatives) => {
+            let each = alternatives.iter().map(|alternative| match alternative {
+                Alternative::Plain(value) => plain(value),
+                Alternative::Mapping(members) => members
+                    .iter()
+                    .map(|(name, member)| {
+                        let value = match member {
+                            Member::Fixed(value) => plain(value),
+                            Member::Drawn(inner) => longest(inner),
+                        };
+                        value.saturating_add(name.len().saturating_mul(6)).saturating_add(8)
+                    })
+                    .fold(2, usize::saturating_add),
+            });
+            each.max().unwrap_or(0)
+        }
+    }
 }
 
 /// `AZUREML_SWEEP_x`, as Azure sets for every parameter.
@@ -195,6 +236,37 @@ fn float(number: f64) -> String {
 mod tests {
     use super::*;
     use serde_json::json as value;
+
+    #[test]
+    fn the_longest_command_is_known_before_it_is_rendered() {
+        let space = |space: Value| {
+            let mut sweep = value!({"objective": {"goal": "Maximize", "primaryMetric": "m"}, "samplingAlgorithm": {"samplingAlgorithmType": "Random"}});
+            sweep["searchSpace"] = space;
+            crate::Sweep::read(&sweep).unwrap()
+        };
+        let long = "y".repeat(1_000);
+        for (sweep, command, least, most) in [
+            (space(value!({"x": ["choice", [["a", long]]]})), "echo ${{search_space.x}}", 1_005, 7_000),
+            (
+                space(value!({"x": ["choice", [["a", long]]]})),
+                "${{search_space.x}}${{inputs.x}}${{inputs.y}}",
+                2_000,
+                14_000,
+            ),
+            (
+                space(value!({"x": ["choice", [[{"k": ["choice", [[long]]]}]]]})),
+                "${{search_space.x}}",
+                1_000,
+                8_000,
+            ),
+            (space(value!({"x": ["uniform", [0, 1]]})), "echo ${{search_space.x}}", 10, 500),
+        ] {
+            let bytes = rendered_bytes_max(command, &sweep.space);
+            assert!((least..=most).contains(&bytes), "{command}: {bytes}");
+            let drawn = crate::next(&sweep, 0, &[], 0).start;
+            assert!(drawn.iter().all(|(_, params)| render(command, params).len() <= bytes));
+        }
+    }
 
     fn params() -> Params {
         value!({

@@ -50,6 +50,8 @@ pub const CONDITIONS_MAX: usize = 50;
 pub const ORDERS_MAX: usize = 20;
 /// Longest filter.
 pub const FILTER_BYTES_MAX: usize = 16 * 1_024;
+/// Longest pattern of a `LIKE`: the time to match it grows with its length times that of what it is matched with.
+pub const LIKE_BYTES_MAX: usize = 500;
 /// Values of one `IN (…)`.
 pub const LIST_VALUES_MAX: usize = 1_000;
 /// Experiments in which one search looks.

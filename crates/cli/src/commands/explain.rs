@@ -5,7 +5,7 @@ use crate::client::segment;
 use crate::commands::block_on;
 use crate::failure::Outcome;
 use crate::moment::AtArgs;
-use crate::output::{Column, emit};
+use crate::output::{Column, emit, in_lines};
 use crate::session::Session;
 use crate::terminal::Terminal;
 use clap::{Args, Subcommand};
@@ -72,7 +72,7 @@ pub fn run(command: &ExplainCommand, global: &Global, terminal: &Terminal) -> Ou
         if global.output.is_some() || global.query.is_some() {
             session.print(&answer, columns)?;
         } else {
-            emit(&told(&answer))?;
+            emit(&told(&in_lines(&answer)))?;
         }
         Ok(ExitCode::SUCCESS)
     })

@@ -7,7 +7,7 @@ use crate::commands::job::{builder, check};
 use crate::commands::{block_on, compute};
 use crate::failure::{Failure, Outcome};
 use crate::names::job_name;
-use crate::output::{Column, emit};
+use crate::output::{Column, emit, in_lines};
 use crate::preparation;
 use crate::session::Session;
 use crate::specification::Specification;
@@ -154,7 +154,7 @@ fn show(
     if global.output.is_some() || global.query.is_some() {
         session.print(answer, columns)?;
     } else {
-        emit(&told(answer))?;
+        emit(&told(&in_lines(answer)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -4,7 +4,7 @@ use crate::args::Global;
 use crate::client::Client;
 use crate::connection::Connection;
 use crate::failure::Outcome;
-use crate::output::{Printer, emit};
+use crate::output::{Printer, emit, in_lines};
 use crate::settings::{Settings, data_folder};
 use crate::terminal::Terminal;
 use clap::Args;
@@ -23,7 +23,7 @@ pub async fn run(_args: &StatusArgs, global: &Global, terminal: &Terminal) -> Ou
     if global.output.is_some() || global.query.is_some() {
         Printer::new(global, &Settings::load()?)?.print(&status, &[])?;
     } else {
-        emit(&for_people(&status))?;
+        emit(&for_people(&in_lines(&status)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,6 +3,7 @@
 mod colour;
 mod csv;
 mod query;
+mod screen;
 mod table;
 mod tsv;
 
@@ -10,15 +11,23 @@ use crate::args::Global;
 use crate::failure::{Failure, Outcome};
 use crate::settings::Settings;
 use clap::ValueEnum;
+use neap_core::visible;
 use serde_json::Value;
 use std::io::{ErrorKind, IsTerminal, Write};
+
+pub use screen::Screen;
 
 /// Text is folded in YAML only beyond any line that people write.
 const LINE_CHARS_MAX: usize = 1 << 20;
 
 /// The rows as comma-separated values, whatever format is chosen.
 pub fn csv(rows: &Value, columns: &[Column]) -> String {
-    csv::render(rows, columns)
+    // In a file a line may go on within quotes; on a terminal it would look like another.
+    if std::io::stdout().is_terminal() {
+        csv::render(&in_lines(rows), columns)
+    } else {
+        csv::render(rows, columns)
+    }
 }
 
 /// A column of a table: its heading, and the dotted path of its value; a number is a place in a list.
@@ -91,22 +100,45 @@ fn render(value: &Value, format: Format, columns: &[Column], coloured: bool) -> 
     if value.is_null() {
         return Ok(String::new());
     }
+    let is_terminal = std::io::stdout().is_terminal();
     Ok(match format {
         Format::None => String::new(),
-        Format::Json => format!("{value:#}\n"),
+        Format::Json => json(value),
         Format::Jsonc => {
-            let text = format!("{value:#}\n");
+            let text = json(value);
             if coloured { colour::json(&text) } else { text }
         }
-        Format::Yaml => yaml(value)?,
+        Format::Yaml => on_screen(yaml(value)?, is_terminal),
         Format::Yamlc => {
-            let text = yaml(value)?;
+            let text = on_screen(yaml(value)?, is_terminal);
             if coloured { colour::yaml(&text) } else { text }
         }
         Format::Table => table::render(value, columns),
-        Format::Tsv => tsv::render(value),
-        Format::Csv => csv::render(value, columns),
+        Format::Tsv => on_screen(tsv::render(value), is_terminal),
+        Format::Csv => csv(value, columns),
     })
+}
+
+/// The same JSON, whoever shows it: what a terminal would act on is escaped.
+fn json(value: &Value) -> String {
+    visible::text(&format!("{value:#}\n")).into_owned()
+}
+
+/// A program gets the values as they are, a terminal only what it can show.
+fn on_screen(text: String, is_terminal: bool) -> String {
+    if is_terminal { visible::text(&text).into_owned() } else { text }
+}
+
+/// An answer for sentences: every text in it stays within its line.
+pub fn in_lines(value: &Value) -> Value {
+    match value {
+        Value::String(text) => visible::line(text).into(),
+        Value::Array(items) => items.iter().map(in_lines).collect(),
+        Value::Object(map) => {
+            map.iter().map(|(key, value)| (visible::line(key).into_owned(), in_lines(value))).collect()
+        }
+        plain => plain.clone(),
+    }
 }
 
 pub fn yaml(value: &Value) -> Outcome<String> {

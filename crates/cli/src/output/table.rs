@@ -1,6 +1,7 @@
 //! A table for people: headings, a rule, rows; two spaces between columns, no colour, nothing cut off.
 
 use super::{Column, at};
+use neap_core::visible;
 use serde_json::Value;
 
 pub fn render(value: &Value, columns: &[Column]) -> String {
@@ -56,6 +57,7 @@ fn own_columns(rows: &[&Value]) -> (Vec<String>, Vec<Vec<String>>) {
 }
 
 fn capitalised(key: &str) -> String {
+    let key = visible::line(key);
     let mut letters = key.chars();
     letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
 }
@@ -65,8 +67,8 @@ fn cell(value: &Value) -> String {
         Value::Null => String::new(),
         Value::Bool(true) => "True".to_owned(),
         Value::Bool(false) => "False".to_owned(),
-        Value::String(text) => text.split('\n').next().unwrap_or_default().to_owned(),
-        other => other.to_string(),
+        Value::String(text) => visible::line(text.split('\n').next().unwrap_or_default()).into_owned(),
+        other => visible::line(&other.to_string()).into_owned(),
     }
 }
 

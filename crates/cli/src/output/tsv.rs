@@ -14,8 +14,10 @@ fn row(value: &Value) -> String {
         Value::Object(map) => map.values().map(cell).collect(),
         Value::Array(list) => list.iter().map(cell).collect(),
         Value::Bool(flag) => vec![flag.to_string()],
-        one => vec![cell(one)],
+        one => return cell(one) + "\n",
     };
+    // One value is given as it is. Among others it must not begin a row or a cell of its own.
+    let cells: Vec<String> = cells.iter().map(|cell| cell.replace(['\t', '\n', '\r'], " ")).collect();
     cells.join("\t") + "\n"
 }
 

@@ -43,7 +43,7 @@ pub(super) fn settle(state: &mut State, at: Millis, event: &Event) -> Vec<NodeId
 /// After the event: what these nodes reserve now.
 pub(super) fn reserve(state: &mut State, nodes: &[NodeId]) {
     let held: Vec<_> = nodes.iter().flat_map(|id| reserved_by(state, *id)).collect();
-    change(state, held, |figures, cost| figures.reserved.0 += cost);
+    change(state, held, |figures, cost| figures.reserved.0 = figures.reserved.0.saturating_add(cost));
 }
 
 type Parts = Vec<(BudgetId, Millis, u64)>;
@@ -79,7 +79,7 @@ fn charge(state: &mut State, at: Millis, event: &Event) {
         let Some(node) = state.nodes.get(&id) else { continue };
         for budget in state.budgets.values() {
             let covered = segments.iter().filter(|segment| budget::covers_segment(state, budget, segment));
-            let cost: u64 = covered.map(|segment| segment.cost.0).sum();
+            let cost = covered.fold(0_u64, |sum, segment| sum.saturating_add(segment.cost.0));
             if cost == 0 {
                 continue;
             }
@@ -95,8 +95,8 @@ fn charge(state: &mut State, at: Millis, event: &Event) {
             excess.extend(over.into_iter().map(|(period, cost)| (budget.id, period, cost)));
         }
     }
-    change(state, spent, |figures, cost| figures.spent.0 += cost);
-    change(state, excess, |figures, cost| figures.excess.0 += cost);
+    change(state, spent, |figures, cost| figures.spent.0 = figures.spent.0.saturating_add(cost));
+    change(state, excess, |figures, cost| figures.excess.0 = figures.excess.0.saturating_add(cost));
 }
 
 /// What of a part of a slice had come together at a moment: in step with the node's bill, and rounded down.
@@ -134,7 +134,7 @@ pub(super) fn put(state: &mut State, at: Millis, e: &BudgetPut) {
     // Leases that are there count.
     let nodes: Vec<NodeId> = state.nodes.keys().copied().collect();
     let held = nodes.iter().flat_map(|id| reserved_by(state, *id)).filter(|(of, _, _)| *of == e.id).collect();
-    change(state, held, |figures, cost| figures.reserved.0 += cost);
+    change(state, held, |figures, cost| figures.reserved.0 = figures.reserved.0.saturating_add(cost));
 }
 
 pub(super) fn renewed(state: &mut State, at: Millis, e: &BudgetRenewed) {

@@ -67,8 +67,9 @@ impl Grants {
                 let place = after.settings.places.get(&cluster.location);
                 let given = after.given.get(&cluster.location).copied().unwrap_or_default();
                 let nodes_over = place.and_then(|place| place.nodes_max).is_some_and(|max| given.nodes > max);
-                let cores_over =
-                    place.and_then(|place| place.cores_max).is_some_and(|max| given.cpus_milli > max * 1_000);
+                let cores_over = place
+                    .and_then(|place| place.cores_max)
+                    .is_some_and(|max| given.cpus_milli > max.saturating_mul(1_000));
                 if nodes_over || cores_over {
                     let what =
                         format!("node {} makes {given:?} in {}, which has less", e.id, cluster.location);

@@ -50,7 +50,7 @@ impl<'a> Room<'a> {
             nodes: provider.nodes_max.saturating_sub(in_use),
             machine: provider.machine.map(|machine| machine.minus(state.provided)),
             nodes_there: place.and_then(|place| place.nodes_max).map(|max| max.saturating_sub(given.nodes)),
-            cpus_milli_there: cores.map(|max| (max * 1_000).saturating_sub(given.cpus_milli)),
+            cpus_milli_there: cores.map(|max| max.saturating_mul(1_000).saturating_sub(given.cpus_milli)),
         }
     }
 

@@ -79,6 +79,11 @@ impl Failure {
         Self::new(StatusCode::FORBIDDEN, "AuthenticationFailed", message)
     }
 
+    pub fn signed_only() -> Self {
+        let message = "An address elsewhere is read only with the URL that this server signed for a job that names it. Fetch it directly, or make it an input of a job.";
+        Self::new(StatusCode::FORBIDDEN, "AuthorizationFailure", message)
+    }
+
     pub fn refused(refusal: Refusal) -> Self {
         let code = match refusal {
             Refusal::Permission => "AuthorizationPermissionMismatch",

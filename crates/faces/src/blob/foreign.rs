@@ -112,7 +112,7 @@ async fn content(opened: &Opened, headers: &HeaderMap) -> Result<Response, Failu
         answer.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     }
     if let (Some(_), Some(length)) = (part, found.length) {
-        let last = found.start + length.max(1) - 1;
+        let last = found.start.saturating_add(length.max(1) - 1);
         set(answer, header::CONTENT_RANGE, &format!("bytes {}-{last}/{}", found.start, properties.length));
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     }
@@ -172,6 +172,7 @@ impl From<Error> for Failure {
         let (status, code) = match &error {
             Error::NotFound(_) => (StatusCode::NOT_FOUND, "BlobNotFound"),
             Error::Denied(_) => (StatusCode::FORBIDDEN, "AuthorizationFailure"),
+            Error::Refused(_) => (StatusCode::FORBIDDEN, "AuthorizationFailure"),
             Error::Unsupported(_) => (StatusCode::BAD_REQUEST, "UnsupportedOperation"),
             Error::BadName(_) => (StatusCode::BAD_REQUEST, "InvalidResourceName"),
             Error::Range(_) => (StatusCode::RANGE_NOT_SATISFIABLE, "InvalidRange"),

@@ -1,7 +1,7 @@
 //! What a request is about, what it wants, and whether it may.
 
 use axum::http::{HeaderMap, Method, Uri, header};
-use neap_storage::foreign::is_foreign;
+use neap_storage::foreign::{self, is_foreign};
 use neap_storage::sas::Refusal;
 use neap_storage::{BlobAddress, Bound, Permission, SasKey};
 use percent_encoding::percent_decode_str;
@@ -210,6 +210,9 @@ impl Target {
         }
         if !headers.contains_key(header::AUTHORIZATION) {
             return Err(Failure::not_authenticated());
+        }
+        if foreign::is_any_host(&self.container) {
+            return Err(Failure::signed_only());
         }
         if (face.bearer)(headers, uri) { Ok(Access::FULL) } else { Err(Failure::bad_token()) }
     }

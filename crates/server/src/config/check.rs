@@ -8,15 +8,28 @@ use neap_core::limits::QUEUE_LENGTH_MAX;
 use super::read::Problems;
 use super::{Config, locations};
 
+/// The longest time that a setting may name.
+const SECONDS_MAX: u64 = 366 * 24 * 3600;
+
 impl Config {
     pub(super) fn check(&self, problems: &mut Problems) {
         problems.tell_if(self.lease_ttl_seconds < 5, "lease_ttl_seconds", "must be at least 5");
+        for (seconds, key) in [
+            (self.lease_ttl_seconds, "lease_ttl_seconds"),
+            (self.stop_grace_seconds, "stop_grace_seconds"),
+            (self.checkpoint_interval_seconds, "checkpoint_interval_seconds"),
+        ] {
+            if seconds > SECONDS_MAX {
+                problems.tell(key, format!("must be at most {SECONDS_MAX}, a year"));
+            }
+        }
         problems.tell_if(self.log_bytes_max < 4096, "log_bytes_max", "must be at least 4096");
         self.check_teams(problems);
         self.check_limits(problems);
         self.check_alerts(problems);
         self.check_local(problems);
         self.check_paths(problems);
+        self.outgoing.check(problems);
         self.check_sizes(problems);
         locations::check(self, problems);
     }

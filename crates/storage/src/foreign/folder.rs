@@ -260,12 +260,13 @@ fn walk(root: &OwnedFd, folder: OwnedFd, prefix: &str, found: &mut Vec<Entry>) -
 }
 
 fn entry_of(name: &str, found: &std::fs::Metadata) -> Entry {
-    let modified_ms = found.mtime() * 1_000 + found.mtime_nsec() / 1_000_000;
+    // Whoever owns a file may set any time on it.
+    let modified_ms = found.mtime().saturating_mul(1_000).saturating_add(found.mtime_nsec() / 1_000_000);
     let etag = format!(
         "{:x}-{:x}-{:x}",
         found.ino(),
         found.len(),
-        found.mtime() * 1_000_000_000 + found.mtime_nsec()
+        i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec())
     );
     Entry { name: name.to_owned(), bytes: found.len(), modified_ms, etag }
 }

@@ -16,6 +16,7 @@
 
 mod folder;
 mod objects;
+mod outgoing;
 mod web;
 
 use std::path::PathBuf;
@@ -25,9 +26,8 @@ use futures_util::stream::BoxStream;
 
 pub use folder::Folder;
 pub use objects::{AzureCredential, AzureStore, S3Credential, S3Store};
+pub use outgoing::{Allowed, HttpClient, OutgoingRules, Refused, is_public};
 pub use web::Web;
-/// The client that everything elsewhere is asked with.
-pub type HttpClient = reqwest::Client;
 
 /// Before the name of a datastore.
 pub const STORE: &str = "~store.";
@@ -43,6 +43,13 @@ pub const WEB_QUERY: &str = "neap-web-query";
 #[must_use]
 pub fn is_foreign(container: &str) -> bool {
     container.starts_with('~')
+}
+
+/// Whether a container stands for whatever host a name in it says. Only URLs that the server signed for a job open it: for a
+/// bearer of any token it would be a proxy to everywhere.
+#[must_use]
+pub fn is_any_host(container: &str) -> bool {
+    matches!(container, HTTP | HTTPS | AZURE | S3)
 }
 
 /// The container that stands for a datastore.
@@ -64,6 +71,9 @@ pub enum Error {
     NotFound(String),
     #[error("'{0}' may not be read or written with the datastore's credentials")]
     Denied(String),
+    /// The server does not connect there.
+    #[error("{0}")]
+    Refused(Refused),
     #[error("{0}")]
     Unsupported(&'static str),
     #[error("'{0}' cannot be a name there")]
@@ -135,7 +145,7 @@ pub enum Foreign {
 
 impl Foreign {
     /// Makes it ready. Nothing is asked yet.
-    pub fn open(definition: &Definition, http: &reqwest::Client) -> Result<Self> {
+    pub fn open(definition: &Definition, http: &HttpClient) -> Result<Self> {
         Ok(match definition {
             Definition::Azure(store) => Self::Objects(store.open(http)?),
             Definition::S3(store) => Self::Objects(store.open(http)?),

@@ -13,7 +13,8 @@ use object_store::{
     GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart,
 };
 
-use super::{Content, Entry, Error, Listing, Pieces, Result};
+use super::{Content, Entry, Error, Listing, Pieces, Refused, Result};
+use crate::ELSEWHERE_LISTING_MAX;
 
 /// Content up to this size goes in one request, more in parts of this size.
 const PART_BYTES: usize = 8 * 1024 * 1024;
@@ -74,16 +75,16 @@ impl std::fmt::Debug for S3Credential {
 
 /// Every store uses the one client of the server: its connections, and the roots that it trusts.
 #[derive(Debug)]
-struct OneClient(reqwest::Client);
+struct OneClient(super::HttpClient);
 
 impl HttpConnector for OneClient {
     fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(self.0.clone()))
+        Ok(self.0.for_objects())
     }
 }
 
 impl AzureStore {
-    pub(super) fn open(&self, http: &reqwest::Client) -> Result<Objects> {
+    pub(super) fn open(&self, http: &super::HttpClient) -> Result<Objects> {
         let mut builder = MicrosoftAzureBuilder::new()
             .with_account(&self.account)
             .with_container_name(&self.container)
@@ -113,7 +114,7 @@ impl AzureStore {
 }
 
 impl S3Store {
-    pub(super) fn open(&self, http: &reqwest::Client) -> Result<Objects> {
+    pub(super) fn open(&self, http: &super::HttpClient) -> Result<Objects> {
         let mut builder = AmazonS3Builder::new()
             .with_bucket_name(&self.bucket)
             .with_region(&self.region)
@@ -146,6 +147,15 @@ impl Objects {
         after: Option<&str>,
         entries_max: usize,
     ) -> Result<Listing> {
+        // A store can answer empty pages for ever.
+        let page = tokio::time::timeout(ELSEWHERE_LISTING_MAX, self.page(prefix, after, entries_max)).await;
+        page.unwrap_or_else(|_| {
+            let seconds = ELSEWHERE_LISTING_MAX.as_secs();
+            Err(Error::Failed(format!("the listing of '{prefix}' took more than {seconds} s")))
+        })
+    }
+
+    async fn page(&self, prefix: &str, after: Option<&str>, entries_max: usize) -> Result<Listing> {
         // `object_store` lists whole segments; what is more than was asked for is left out here.
         let within = prefix.rsplit_once('/').map_or("", |(folder, _)| folder);
         let within = path(within)?;
@@ -172,7 +182,7 @@ impl Objects {
 
     pub(super) async fn get(&self, name: &str, range: Option<(u64, Option<u64>)>) -> Result<Content> {
         let range = range.map(|(start, length)| match length {
-            Some(length) => GetRange::Bounded(start..start + length),
+            Some(length) => GetRange::Bounded(start..start.saturating_add(length)),
             None => GetRange::Offset(start),
         });
         let options = GetOptions { range, ..GetOptions::default() };
@@ -180,7 +190,7 @@ impl Objects {
         let (entry, range) = (entry_of(&found.meta), found.range.clone());
         let name = name.to_owned();
         let pieces = found.into_stream().map_err(move |e| failed(&name, e)).boxed();
-        Ok(Content { entry, start: range.start, length: Some(range.end - range.start), pieces })
+        Ok(Content { entry, start: range.start, length: Some(range.end.saturating_sub(range.start)), pieces })
     }
 
     pub(super) async fn put(&self, name: &str, mut pieces: Pieces, md5: Option<[u8; 16]>) -> Result<Entry> {
@@ -281,6 +291,9 @@ fn stored(name: &str, bytes: u64, etag: Option<String>) -> Entry {
 #[allow(clippy::needless_pass_by_value, reason = "it is what `map_err` hands over")]
 fn failed(name: &str, e: object_store::Error) -> Error {
     use object_store::Error as E;
+    if let Some(refused) = Refused::in_chain(&e) {
+        return Error::Refused(refused);
+    }
     match e {
         E::NotFound { .. } => Error::NotFound(name.to_owned()),
         E::PermissionDenied { .. } | E::Unauthenticated { .. } => Error::Denied(name.to_owned()),

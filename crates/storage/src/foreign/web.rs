@@ -1,10 +1,12 @@
 //! Plain web addresses: a file can be read, and nothing else.
 
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::StreamExt;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, Response, StatusCode, header};
 
-use super::{Content, Entry, Error, Result};
+use crate::BLOB_BYTES_MAX;
+
+use super::{Content, Entry, Error, HttpClient, Refused, Result};
 
 /// What stays as it is in a path.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC
@@ -25,7 +27,7 @@ const PATH: &AsciiSet = &NON_ALPHANUMERIC
 
 #[derive(Debug)]
 pub struct Web {
-    http: reqwest::Client,
+    http: HttpClient,
     /// `https://host:port`
     origin: String,
     /// It may hold a signature.
@@ -42,7 +44,7 @@ impl std::fmt::Debug for Hidden {
 
 impl Web {
     #[must_use]
-    pub fn new(http: reqwest::Client, origin: String, query: Option<String>) -> Self {
+    pub fn new(http: HttpClient, origin: String, query: Option<String>) -> Self {
         Self { http, origin, query: Hidden(query) }
     }
 
@@ -51,9 +53,10 @@ impl Web {
         if let Some(query) = &self.query.0 {
             url = format!("{url}?{query}");
         }
-        let mut request = self.http.request(method, url);
+        let mut request = self.http.request(method, &url)?;
         if let Some((start, length)) = range {
-            let end = length.map_or_else(String::new, |length| (start + length.max(1) - 1).to_string());
+            let end =
+                length.map_or_else(String::new, |length| start.saturating_add(length.max(1) - 1).to_string());
             request = request.header(header::RANGE, format!("bytes={start}-{end}"));
         }
         let answer = request.send().await.map_err(failed)?;
@@ -84,8 +87,17 @@ impl Web {
         };
         let entry = entry_of(name, &answer);
         let length = answer.content_length();
-        let pieces = answer.bytes_stream().map_err(failed).boxed();
-        Ok(Content { entry, start, length, pieces })
+        let shown = self.shown(name);
+        if length.unwrap_or(0) > BLOB_BYTES_MAX {
+            return Err(too_long(&shown));
+        }
+        let mut left = BLOB_BYTES_MAX;
+        let pieces = answer.bytes_stream().map(move |piece| {
+            let piece = piece.map_err(failed)?;
+            left = left.checked_sub(piece.len() as u64).ok_or_else(|| too_long(&shown))?;
+            Ok(piece)
+        });
+        Ok(Content { entry, start, length, pieces: pieces.boxed() })
     }
 }
 
@@ -98,8 +110,15 @@ fn entry_of(name: &str, answer: &Response) -> Entry {
     Entry { name: name.to_owned(), bytes: total.unwrap_or(0), modified_ms: 0, etag }
 }
 
+fn too_long(shown: &str) -> Error {
+    Error::Failed(format!("'{shown}' has more than {BLOB_BYTES_MAX} bytes"))
+}
+
 /// The address may hold a signature, so it is left out.
 fn failed(e: reqwest::Error) -> Error {
+    if let Some(refused) = Refused::in_chain(&e) {
+        return Error::Refused(refused);
+    }
     let e = e.without_url();
     let mut text = e.to_string();
     let mut cause = std::error::Error::source(&e);

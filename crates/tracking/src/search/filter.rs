@@ -174,6 +174,10 @@ impl Reader<'_> {
         for (word, any_case) in [("like", false), ("ilike", true)] {
             if self.took(word) {
                 return match self.next() {
+                    Some(Token::Text(pattern)) if pattern.len() > limits::LIKE_BYTES_MAX => {
+                        let most = limits::LIKE_BYTES_MAX;
+                        Err(self.wrong(&format!("a pattern after LIKE has at most {most} bytes")))
+                    }
                     Some(Token::Text(pattern)) => Ok(Test::Like { pattern: pattern.clone(), any_case }),
                     _ => Err(self.wrong("after LIKE comes a text in quotes")),
                 };
@@ -327,6 +331,13 @@ fn word_length(text: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pattern_is_short() {
+        let filter = |bytes: usize| parse_filter(&format!("tags.a LIKE '{}'", "%".repeat(bytes)));
+        assert!(filter(limits::LIKE_BYTES_MAX).is_ok());
+        assert!(filter(limits::LIKE_BYTES_MAX + 1).unwrap_err().to_string().contains("at most 500 bytes"));
+    }
     use Comparison::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, Unequal};
 
     fn check(text: &str, expect: &[(Field, Test)]) {

@@ -3,7 +3,7 @@
 use crate::args::{Global, named, number};
 use crate::client::segment;
 use crate::failure::{Failure, Outcome};
-use crate::output::{Column, emit};
+use crate::output::{Column, emit, in_lines};
 use crate::session::Session;
 use clap::Args;
 use reqwest::Method;
@@ -70,7 +70,7 @@ pub async fn run(args: &EvictArgs, global: &Global, session: &Session) -> Outcom
     if args.simulate {
         match for_machines {
             true => session.print_rows(&taken, "jobs", SIMULATED_COLUMNS)?,
-            false => drop(emit(&foreseen(&taken))?),
+            false => drop(emit(&foreseen(&in_lines(&taken)))?),
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -82,7 +82,7 @@ pub async fn run(args: &EvictArgs, global: &Global, session: &Session) -> Outcom
     let report = judge(&taken, &after, args.max_lost);
     match for_machines {
         true => session.print_rows(&report, "jobs", COLUMNS)?,
-        false => drop(emit(&for_people(&report))?),
+        false => drop(emit(&for_people(&in_lines(&report)))?),
     }
     Ok(if report["passed"] == true { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

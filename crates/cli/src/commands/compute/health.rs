@@ -3,7 +3,7 @@
 use crate::args::{Global, named};
 use crate::client::segment;
 use crate::failure::{Failure, Outcome};
-use crate::output::{Column, emit};
+use crate::output::{Column, emit, in_lines};
 use crate::session::Session;
 use clap::Args;
 use serde_json::Value;
@@ -37,7 +37,7 @@ pub async fn run(args: &HealthArgs, global: &Global, session: &Session) -> Outco
     if global.output.is_some() || global.query.is_some() {
         session.print(&health, COLUMNS)
     } else {
-        emit(&for_people(&health)).map(|_| ())
+        emit(&for_people(&in_lines(&health))).map(|_| ())
     }
 }
 

@@ -6,7 +6,7 @@ use crate::client::segment;
 use crate::entity;
 use crate::failure::Outcome;
 use crate::moment::AtArgs;
-use crate::output::{Column, emit_bytes};
+use crate::output::{Column, Screen};
 use crate::session::Session;
 use clap::Args;
 use futures_util::StreamExt;
@@ -191,12 +191,13 @@ pub async fn node_log(args: &NodeLogArgs, session: &Session) -> Outcome<()> {
         session.own_path(&format!("computes/{}/nodes/{}/log", segment(&args.name), segment(&args.node)));
     let response = session.client.open(Method::GET, &path, None).await?;
     let mut bytes = response.bytes_stream();
+    let mut screen = Screen::new();
     while let Some(chunk) = bytes.next().await {
         let chunk =
             chunk.map_err(|error| crate::failure::Failure::failed(format!("the log broke off: {error}")))?;
-        if !emit_bytes(&chunk)? {
-            break;
+        if !screen.show(&chunk)? {
+            return Ok(());
         }
     }
-    Ok(())
+    screen.end().map(|_| ())
 }

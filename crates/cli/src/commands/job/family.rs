@@ -7,10 +7,11 @@ use super::children;
 use crate::client::{RESTART_PATIENCE, segment};
 use crate::entity::is_final;
 use crate::failure::{Exit, Outcome};
-use crate::output::emit_bytes;
+use crate::output::Screen;
 use crate::session::Session;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
+use neap_core::visible;
 use reqwest::Method;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -150,8 +151,12 @@ async fn copy_log(name: String, label: String, session: &Session) -> Outcome<()>
 
 /// Prints the whole lines of `bytes`, and with `all` what is left of the last one; false if nobody reads any more.
 fn emit_lines(bytes: &mut Vec<u8>, label: &str, all: bool) -> Outcome<bool> {
-    let text = prefixed(bytes, label, all);
-    if text.is_empty() { Ok(true) } else { emit_bytes(&text) }
+    let text = prefixed(bytes, &visible::line(label), all);
+    if text.is_empty() {
+        return Ok(true);
+    }
+    let mut screen = Screen::new();
+    Ok(screen.show(&text)? && screen.end()?)
 }
 
 fn prefixed(bytes: &mut Vec<u8>, label: &str, all: bool) -> Vec<u8> {

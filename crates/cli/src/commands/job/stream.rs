@@ -4,7 +4,7 @@ use super::family;
 use crate::client::{RESTART_PATIENCE, segment};
 use crate::entity::is_final;
 use crate::failure::{Exit, Failure, Outcome};
-use crate::output::emit_bytes;
+use crate::output::Screen;
 use crate::session::Session;
 use futures_util::StreamExt;
 use reqwest::Method;
@@ -57,6 +57,7 @@ async fn follow_once(name: &str, session: &Session, offset: &mut u64, said: &mut
     let path = session.own_path(&format!("jobs/{}/log?offset={offset}&follow=true", segment(name)));
     let response = session.client.open(Method::GET, &path, None).await?;
     let mut bytes = response.bytes_stream();
+    let mut screen = Screen::new();
     loop {
         let chunk = tokio::select! {
             chunk = bytes.next() => chunk,
@@ -66,10 +67,10 @@ async fn follow_once(name: &str, session: &Session, offset: &mut u64, said: &mut
                 continue;
             }
         };
-        let Some(chunk) = chunk else { return Ok(true) };
+        let Some(chunk) = chunk else { return screen.end() };
         let chunk =
             chunk.map_err(|error| Failure::new(Exit::Unreachable, format!("the log broke off: {error}")))?;
-        if !emit_bytes(&chunk)? {
+        if !screen.show(&chunk)? {
             return Ok(false);
         }
         *offset += chunk.len() as u64;

@@ -12,7 +12,7 @@ use super::{Kind, check_name, listed, missing, versions};
 use crate::app::{self, App, internal, unreadable};
 use crate::arm::{paths, system_data};
 use crate::ask::Ask;
-use crate::fields::Fields;
+use crate::fields::{Fields, check_labels};
 use crate::reply;
 
 /// Of a container there is one version.
@@ -98,6 +98,7 @@ pub(super) async fn put(
     let mut problems = Vec::new();
     check_name(kind, name, "name", &mut problems);
     let fields = Fields::of(body.get("properties"), "properties", &mut problems);
+    check_labels(&fields, &mut problems);
     fields.flag("isArchived", &mut problems);
     Refusal::unless_empty(problems)?;
     let existing = answer(app, workspace, kind, name)?;

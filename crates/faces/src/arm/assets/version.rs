@@ -13,7 +13,7 @@ use super::{check_name, listed, missing, versions};
 use crate::app::{self, App, internal, unreadable};
 use crate::arm::{paths, system_data};
 use crate::ask::Ask;
-use crate::fields::Fields;
+use crate::fields::{Fields, check_labels};
 use crate::{limits, reply};
 
 pub(super) fn show(
@@ -69,6 +69,7 @@ pub(super) async fn put(
         check_name(kind, text, what, &mut problems);
     }
     let fields = Fields::of(body.get("properties"), "properties", &mut problems);
+    check_labels(&fields, &mut problems);
     (kind.check)(&fields, &mut problems);
     let existing = find(app, workspace, kind, name, version)?;
     let kept: Option<AssetDocument> = existing.as_ref().map(|row| app.document(&row.document)).transpose()?;

@@ -1,21 +1,61 @@
 //! Template expressions: `"[concat(parameters('a'), '-x')]"`. Evaluated only where used, since templates hold branches
 //! that would not evaluate. Pure; `newGuid` and `utcNow` are not offered.
 
+use std::collections::BTreeMap;
+
 use neap_core::{Code, Problem};
 use serde_json::{Map, Value, json};
 
-use super::template::{Scope, resource_id};
-use crate::arm::paths;
+use super::allowance::Allowance;
+use super::functions::shown;
+use super::parser::Parser;
+use super::template::Scope;
 use crate::limits::EXPRESSION_DEPTH_MAX;
 
-type Evaluated = Result<Value, String>;
+pub(super) type Evaluated = Result<Value, String>;
+
+pub(super) const NESTED_TOO_DEEPLY: &str = "it refers to itself, or is nested too deeply";
+
+/// Why a value cannot be evaluated, and at which field of it.
+#[derive(Debug)]
+pub(super) struct Fault {
+    /// As `.properties.tags[2]`; empty for the value itself.
+    pub at: String,
+    pub why: String,
+}
+
+impl From<String> for Fault {
+    fn from(why: String) -> Self {
+        Self { at: String::new(), why }
+    }
+}
+
+impl Fault {
+    fn below(self, step: &str) -> Self {
+        Self { at: format!("{step}{}", self.at), ..self }
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Evaluator<'a> {
-    declared: Option<&'a Map<String, Value>>,
-    variables: Option<&'a Map<String, Value>>,
-    given: Option<&'a Map<String, Value>>,
-    scope: Scope,
+    declared: Names<'a>,
+    variables: Names<'a>,
+    given: Names<'a>,
+    pub(super) scope: Scope,
+    /// For the whole template.
+    pub(super) allowance: Allowance,
+}
+
+/// Names of a template are found in any case.
+type Names<'a> = BTreeMap<String, (&'a str, &'a Value)>;
+
+fn names(map: Option<&Map<String, Value>>) -> Names<'_> {
+    let named = map.into_iter().flatten();
+    named.map(|(name, value)| (name.to_ascii_lowercase(), (name.as_str(), value))).collect()
+}
+
+fn lookup<'a>(names: &Names<'a>, name: &str) -> Option<&'a Value> {
+    names.get(&name.to_ascii_lowercase()).map(|(_, value)| *value)
 }
 
 impl<'a> Evaluator<'a> {
@@ -25,57 +65,68 @@ impl<'a> Evaluator<'a> {
         scope: Scope,
     ) -> Self {
         Self {
-            declared: template.get("parameters").and_then(Value::as_object),
-            variables: template.get("variables").and_then(Value::as_object),
-            given,
+            declared: names(template.get("parameters").and_then(Value::as_object)),
+            variables: names(template.get("variables").and_then(Value::as_object)),
+            given: names(given),
             scope,
+            allowance: Allowance::default(),
         }
     }
 
     pub fn missing_parameters(&self) -> Vec<Problem> {
-        let declared = self.declared.into_iter().flatten();
-        declared
-            .filter(|(name, declaration)| {
-                declaration.get("defaultValue").is_none() && self.given(name).is_none()
-            })
+        let missing = self.declared.values().filter(|(name, declaration)| {
+            declaration.get("defaultValue").is_none() && self.given(name).is_none()
+        });
+        missing
             .map(|(name, _)| {
-                Problem::new(Code::BadArgument, format!("The template parameter '{name}' has no value."))
-                    .at(format!("properties.parameters.{name}"))
+                let message = format!("The template parameter '{}' has no value.", shown(name));
+                Problem::new(Code::BadArgument, message).at(format!("properties.parameters.{}", shown(name)))
             })
             .collect()
     }
 
     pub fn answered_parameters(&self) -> Value {
         let mut out = Map::new();
-        for (name, declaration) in self.declared.into_iter().flatten() {
+        for (name, declaration) in self.declared.values() {
             let kind = declaration["type"].as_str().unwrap_or("String");
             let secure = kind.to_ascii_lowercase().starts_with("secure");
             let value = if secure { Value::Null } else { self.parameter(name, 0).unwrap_or(Value::Null) };
-            out.insert(name.clone(), json!({"type": kind, "value": value}));
+            out.insert((*name).to_owned(), json!({"type": kind, "value": value}));
         }
         Value::Object(out)
     }
 
     /// Every expression in a value, also in keys.
-    pub fn evaluate(&self, value: &Value) -> Evaluated {
+    pub fn evaluate(&self, value: &Value) -> Result<Value, Fault> {
         self.walk(value, 0)
     }
 
-    fn walk(&self, value: &Value, depth: usize) -> Evaluated {
+    fn walk(&self, value: &Value, depth: usize) -> Result<Value, Fault> {
         if depth > EXPRESSION_DEPTH_MAX {
-            return Err("it refers to itself, or is nested too deeply".into());
+            return Err(NESTED_TOO_DEEPLY.to_owned().into());
         }
+        self.allowance.step()?;
         match value {
-            Value::String(text) => self.text(text, depth),
-            Value::Array(items) => items.iter().map(|item| self.walk(item, depth + 1)).collect(),
+            Value::String(text) => Ok(self.text(text, depth)?),
+            Value::Array(items) => {
+                let items = items.iter().enumerate();
+                items
+                    .map(|(index, item)| {
+                        self.walk(item, depth + 1).map_err(|fault| fault.below(&format!("[{index}]")))
+                    })
+                    .collect()
+            }
             Value::Object(map) => {
                 let mut out = Map::new();
                 for (key, value) in map {
-                    let key = match self.text(key, depth + 1)? {
+                    let below = |fault: Fault| fault.below(&format!(".{}", shown(key)));
+                    let key = match self.text(key, depth + 1).map_err(|why| below(why.into()))? {
                         Value::String(key) => key,
-                        other => return Err(format!("{other} is not a key")),
+                        other => {
+                            return Err(below(format!("{} is not a key", shown(&other.to_string())).into()));
+                        }
                     };
-                    out.insert(key, self.walk(value, depth + 1)?);
+                    out.insert(key, self.walk(value, depth + 1).map_err(below)?);
                 }
                 Ok(Value::Object(out))
             }
@@ -84,6 +135,8 @@ impl<'a> Evaluator<'a> {
     }
 
     fn text(&self, text: &str, depth: usize) -> Evaluated {
+        // Reading past a branch that is not taken costs as much as evaluating it.
+        self.allowance.bytes(text.len())?;
         if let Some(literal) = text.strip_prefix("[[") {
             return Ok(json!(format!("[{literal}")));
         }
@@ -96,330 +149,59 @@ impl<'a> Evaluator<'a> {
         if parser.rest.is_empty() {
             Ok(value)
         } else {
-            Err(format!("'{}' is left over in '{text}'", parser.rest))
+            Err(format!("'{}' is left over in '{}'", shown(parser.rest), shown(text)))
         }
     }
 
     fn given(&self, name: &str) -> Option<&'a Value> {
-        lookup(self.given, name).and_then(|given| given.get("value"))
+        lookup(&self.given, name).and_then(|given| given.get("value"))
     }
 
-    fn parameter(&self, name: &str, depth: usize) -> Evaluated {
+    pub(super) fn parameter(&self, name: &str, depth: usize) -> Evaluated {
         if let Some(value) = self.given(name) {
+            self.allowance.value(value)?;
             return Ok(value.clone());
         }
         let declaration =
-            lookup(self.declared, name).ok_or_else(|| format!("there is no parameter '{name}'"))?;
-        self.walk(declaration.get("defaultValue").unwrap_or(&Value::Null), depth + 1)
+            lookup(&self.declared, name).ok_or_else(|| format!("there is no parameter '{}'", shown(name)))?;
+        let default = declaration.get("defaultValue").unwrap_or(&Value::Null);
+        self.walk(default, depth + 1).map_err(|fault| fault.why)
     }
 
-    fn call(&self, name: &str, arguments: &[Value], depth: usize) -> Evaluated {
-        let texts = || arguments.iter().map(plain_text).collect::<Vec<_>>();
-        let first = || arguments.first().cloned().unwrap_or(Value::Null);
-        let truth = |value: &Value| match value {
-            Value::Bool(flag) => *flag,
-            Value::String(text) => text.eq_ignore_ascii_case("true"),
-            Value::Number(n) => n.as_i64() != Some(0),
-            _ => false,
-        };
-        Ok(match name.to_ascii_lowercase().as_str() {
-            "parameters" => self.parameter(&plain_text(&first()), depth)?,
-            "variables" => {
-                let name = plain_text(&first());
-                self.walk(
-                    lookup(self.variables, &name).ok_or_else(|| format!("there is no variable '{name}'"))?,
-                    depth + 1,
-                )?
-            }
-            "concat" if first().is_array() => {
-                arguments.iter().filter_map(Value::as_array).flatten().cloned().collect()
-            }
-            "concat" => json!(texts().concat()),
-            "format" => json!(formatted(&texts())),
-            "tolower" => json!(plain_text(&first()).to_lowercase()),
-            "toupper" => json!(plain_text(&first()).to_uppercase()),
-            "string" => json!(plain_text(&first())),
-            "trim" => json!(plain_text(&first()).trim()),
-            "replace" => json!(
-                texts().as_slice()[..]
-                    .chunks(3)
-                    .next()
-                    .filter(|c| c.len() == 3)
-                    .map(|c| c[0].replace(&c[1], &c[2]))
-                    .ok_or("replace takes three arguments")?
-            ),
-            "int" => json!(plain_text(&first()).parse::<i64>().map_err(|e| format!("int: {e}"))?),
-            "bool" => json!(truth(&first())),
-            "json" => serde_json::from_str(&plain_text(&first())).map_err(|e| format!("json: {e}"))?,
-            "null" => Value::Null,
-            "true" => json!(true),
-            "false" => json!(false),
-            "equals" => match (arguments.first(), arguments.get(1)) {
-                (Some(Value::String(a)), Some(Value::String(b))) => json!(a.eq_ignore_ascii_case(b)),
-                (a, b) => json!(a == b),
-            },
-            "not" => json!(!truth(&first())),
-            "and" => json!(arguments.iter().all(truth)),
-            "or" => json!(arguments.iter().any(truth)),
-            "empty" => json!(match first() {
-                Value::Null => true,
-                Value::String(text) => text.is_empty(),
-                Value::Array(items) => items.is_empty(),
-                Value::Object(map) => map.is_empty(),
-                _ => false,
-            }),
-            "length" => json!(match first() {
-                Value::String(text) => text.chars().count(),
-                Value::Array(items) => items.len(),
-                Value::Object(map) => map.len(),
-                _ => 0,
-            }),
-            "contains" => json!(match first() {
-                Value::String(text) => text.contains(&plain_text(arguments.get(1).unwrap_or(&Value::Null))),
-                Value::Array(items) => arguments.get(1).is_some_and(|item| items.contains(item)),
-                Value::Object(map) => arguments.get(1).is_some_and(|key| map.contains_key(&plain_text(key))),
-                _ => false,
-            }),
-            "coalesce" => arguments.iter().find(|value| !value.is_null()).cloned().unwrap_or(Value::Null),
-            "array" if first().is_array() => first(),
-            "array" => json!([first()]),
-            "createarray" => Value::Array(arguments.to_vec()),
-            "createobject" => Value::Object(
-                arguments
-                    .chunks(2)
-                    .filter(|pair| pair.len() == 2)
-                    .map(|pair| (plain_text(&pair[0]), pair[1].clone()))
-                    .collect(),
-            ),
-            "union" if first().is_object() => Value::Object(
-                arguments
-                    .iter()
-                    .filter_map(Value::as_object)
-                    .flatten()
-                    .map(|(k, v)| (k.clone(), v.clone()))
-                    .collect(),
-            ),
-            "uniquestring" => json!(
-                paths::derived_guid(&texts().iter().map(String::as_str).collect::<Vec<_>>()).replace('-', "")
-                    [..13]
-            ),
-            "guid" => json!(paths::derived_guid(&texts().iter().map(String::as_str).collect::<Vec<_>>())),
-            "subscription" => {
-                json!({"subscriptionId": self.scope.subscription, "tenantId": self.scope.tenant, "id": format!("/subscriptions/{}", self.scope.subscription), "displayName": "Neap"})
-            }
-            "tenant" => json!({"tenantId": self.scope.tenant}),
-            "resourcegroup" => {
-                json!({"name": self.scope.group, "location": self.scope.location, "id": paths::group_id(&self.scope.subscription, &self.scope.group)})
-            }
-            "deployment" => json!({"name": self.scope.deployment}),
-            "resourceid" => json!(self.resource_id(&texts())?),
-            other => return Err(format!("the function '{other}' is not supported in templates")),
-        })
-    }
-
-    /// `resourceId([subscription], [group], type, name…)`: the type is the first argument with a dot and a slash.
-    fn resource_id(&self, arguments: &[String]) -> Result<String, String> {
-        let at = arguments
-            .iter()
-            .position(|a| a.contains('.') && a.contains('/'))
-            .ok_or("resourceId names no resource type")?;
-        let mut scope = self.scope.clone();
-        match &arguments[..at] {
-            [] => {}
-            [group] => scope.group.clone_from(group),
-            [subscription, group] => {
-                scope.subscription.clone_from(subscription);
-                scope.group.clone_from(group);
-            }
-            _ => return Err("resourceId has too many arguments before the type".into()),
-        }
-        Ok(resource_id(&scope, &arguments[at], &arguments[at + 1..].join("/")))
+    pub(super) fn variable(&self, name: &str, depth: usize) -> Evaluated {
+        let value =
+            lookup(&self.variables, name).ok_or_else(|| format!("there is no variable '{}'", shown(name)))?;
+        self.walk(value, depth + 1).map_err(|fault| fault.why)
     }
 }
 
-fn lookup<'a>(map: Option<&'a Map<String, Value>>, name: &str) -> Option<&'a Value> {
-    let map = map?;
+pub(super) fn lookup_any_case<'a>(map: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     map.get(name)
         .or_else(|| map.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value))
-}
-
-fn plain_text(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        Value::Bool(true) => "True".into(),
-        Value::Bool(false) => "False".into(),
-        other => other.to_string(),
-    }
-}
-
-fn formatted(texts: &[String]) -> String {
-    let mut out = texts.first().cloned().unwrap_or_default();
-    for (index, text) in texts.iter().skip(1).enumerate() {
-        out = out.replace(&format!("{{{index}}}"), text);
-    }
-    out
-}
-
-/// Recursive descent over one expression. With `live` false it only reads past a branch that is not taken.
-struct Parser<'e, 'a> {
-    rest: &'e str,
-    evaluator: &'e Evaluator<'a>,
-    depth: usize,
-}
-
-impl Parser<'_, '_> {
-    fn skip_space(&mut self) {
-        self.rest = self.rest.trim_start();
-    }
-
-    fn take(&mut self, wanted: char) -> bool {
-        self.skip_space();
-        match self.rest.strip_prefix(wanted) {
-            Some(rest) => {
-                self.rest = rest;
-                true
-            }
-            None => false,
-        }
-    }
-
-    fn expression(&mut self, live: bool) -> Evaluated {
-        if self.depth > EXPRESSION_DEPTH_MAX {
-            return Err("it refers to itself, or is nested too deeply".into());
-        }
-        self.depth += 1;
-        let mut value = self.primary(live)?;
-        loop {
-            if self.take('.') {
-                let key = self.word();
-                value = if live { member(&value, &json!(key))? } else { Value::Null };
-            } else if self.take('[') {
-                let index = self.expression(live)?;
-                if !self.take(']') {
-                    return Err("a ']' is missing".into());
-                }
-                value = if live { member(&value, &index)? } else { Value::Null };
-            } else {
-                self.depth -= 1;
-                return Ok(value);
-            }
-        }
-    }
-
-    fn word(&mut self) -> String {
-        let end = self.rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(self.rest.len());
-        let (word, rest) = self.rest.split_at(end);
-        self.rest = rest;
-        word.into()
-    }
-
-    fn primary(&mut self, live: bool) -> Evaluated {
-        self.skip_space();
-        if self.rest.starts_with('\'') {
-            return self.quoted();
-        }
-        if self.rest.starts_with(|c: char| c.is_ascii_digit() || c == '-') {
-            let end = self.rest[1..].find(|c: char| !c.is_ascii_digit()).map_or(self.rest.len(), |at| at + 1);
-            let (number, rest) = self.rest.split_at(end);
-            self.rest = rest;
-            return number.parse::<i64>().map(Value::from).map_err(|e| format!("'{number}': {e}"));
-        }
-        let name = self.word();
-        if name.is_empty() {
-            return Err(format!(
-                "'{}' is not expected there",
-                self.rest.chars().take(10).collect::<String>()
-            ));
-        }
-        if !self.take('(') {
-            return Err(format!("'{name}' is not a function call"));
-        }
-        self.arguments(&name, live)
-    }
-
-    fn arguments(&mut self, name: &str, live: bool) -> Evaluated {
-        let choosing = name.eq_ignore_ascii_case("if");
-        let mut arguments = Vec::new();
-        if !self.take(')') {
-            loop {
-                // Only the branch that is taken is evaluated.
-                let taken = match (choosing, arguments.len(), arguments.first()) {
-                    (true, 1, Some(Value::Bool(condition))) => *condition,
-                    (true, 2, Some(Value::Bool(condition))) => !*condition,
-                    _ => true,
-                };
-                arguments.push(self.expression(live && taken)?);
-                if self.take(')') {
-                    break;
-                }
-                if !self.take(',') {
-                    return Err(format!("a ')' is missing after the arguments of '{name}'"));
-                }
-            }
-        }
-        if !live {
-            return Ok(Value::Null);
-        }
-        if choosing {
-            return match arguments.as_slice() {
-                [Value::Bool(true), then, _] => Ok(then.clone()),
-                [Value::Bool(false), _, otherwise] => Ok(otherwise.clone()),
-                _ => Err("'if' takes a condition and two values".into()),
-            };
-        }
-        self.evaluator.call(name, &arguments, self.depth)
-    }
-
-    fn quoted(&mut self) -> Evaluated {
-        let mut out = String::new();
-        let mut rest = &self.rest[1..];
-        loop {
-            let (before, after) = rest.split_once('\'').ok_or("a quote is not closed")?;
-            out += before;
-            match after.strip_prefix('\'') {
-                Some(after) => {
-                    out.push('\'');
-                    rest = after;
-                }
-                None => {
-                    self.rest = after;
-                    return Ok(json!(out));
-                }
-            }
-        }
-    }
-}
-
-fn member(value: &Value, key: &Value) -> Evaluated {
-    let found = match (value, key) {
-        (Value::Object(map), Value::String(key)) => lookup(Some(map), key),
-        (Value::Array(items), Value::Number(index)) => {
-            index.as_u64().and_then(|i| items.get(usize::try_from(i).ok()?))
-        }
-        _ => None,
-    };
-    found.cloned().ok_or_else(|| format!("there is no member {key}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn expressions() {
-        let template = json!({"parameters": {"a": {"defaultValue": "x"}, "loop": {"defaultValue": "[parameters('loop')]"}, "list": {"defaultValue": [1, 2]}},
-            "variables": {"v": {"k": ["[parameters('a')]"]}, "self": "[variables('self')]"}});
-        let scope = Scope {
+    fn scope() -> Scope {
+        Scope {
             subscription: "s".into(),
             tenant: "t".into(),
             group: "g".into(),
             location: "eastus".into(),
             deployment: "d".into(),
+        }
+    }
+
+    #[test]
+    fn expressions() {
+        let template = json!({"parameters": {"a": {"defaultValue": "x"}, "loop": {"defaultValue": "[parameters('loop')]"}, "list": {"defaultValue": [1, 2]}},
+            "variables": {"v": {"k": ["[parameters('a')]"]}, "self": "[variables('self')]"}});
+        let evaluator = Evaluator::new(template.as_object().unwrap(), None, scope());
+        let check = |text: &str, expect: Value| {
+            assert_eq!(evaluator.evaluate(&json!(text)).unwrap(), expect, "{text}")
         };
-        let evaluator = Evaluator::new(template.as_object().unwrap(), None, scope);
-        let check =
-            |text: &str, expect: Value| assert_eq!(evaluator.evaluate(&json!(text)), Ok(expect), "{text}");
         check("plain", json!("plain"));
         check("[[literal]", json!("[literal]"));
         check("[concat('a', '''', parameters('A'), 1)]", json!("a'x1"));
@@ -449,6 +231,61 @@ mod tests {
             "[variables('v').z]",
         ] {
             assert!(evaluator.evaluate(&json!(bad)).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_grows_without_end_is_refused_at_its_field() {
+        let doubling = |lines: usize| {
+            let mut map = Map::new();
+            map.insert("v0".into(), json!("x".repeat(100)));
+            for line in 1..lines {
+                let above = line - 1;
+                map.insert(
+                    format!("v{line}"),
+                    json!(format!("[concat(variables('v{above}'), variables('v{above}'))]")),
+                );
+            }
+            map
+        };
+        let big = "a".repeat(2_000_000);
+        for (variables, text, expect) in [
+            (doubling(60), "[variables('v40')]".to_owned(), "steps"),
+            (doubling(60), "[variables('v16')]".to_owned(), "bytes"),
+            (Map::new(), format!("[replace('{0}', 'a', '{0}')]", "a".repeat(5_000)), "bytes"),
+            (Map::new(), format!("[replace('{0}', '', '{0}')]", "a".repeat(5_000)), "bytes"),
+            (Map::new(), format!("[format('{}', '{}')]", "{0}".repeat(5_000), "a".repeat(5_000)), "bytes"),
+            (Map::new(), format!("[json('[{}1]')]", "1,".repeat(500_000)), "bytes"),
+            (
+                json!({"b": big}).as_object().unwrap().clone(),
+                format!("[concat({}'')]", "variables('b'),".repeat(50)),
+                "bytes",
+            ),
+            (
+                json!({"skip": format!("[if(true(), 1, '{big}')]")}).as_object().unwrap().clone(),
+                format!("[concat({}'')]", "variables('skip'),".repeat(50)),
+                "bytes",
+            ),
+            (Map::new(), format!("[{}1{}]", "array(".repeat(5_000), ")".repeat(5_000)), "nested"),
+            (Map::new(), format!("[{}'x'{}]", "not(".repeat(100_000), ")".repeat(100_000)), "nested"),
+        ] {
+            let template = json!({"variables": variables});
+            let evaluator = Evaluator::new(template.as_object().unwrap(), None, scope());
+            let fault = evaluator.evaluate(&json!({"tags": {"a": ["x", text]}})).unwrap_err();
+            assert!(fault.why.contains(expect), "{}: {}", shown(&text), fault.why);
+            assert_eq!(fault.at, ".tags.a[1]");
+            assert!(fault.why.len() < 300, "{}", fault.why);
+        }
+    }
+
+    #[test]
+    fn what_was_put_in_by_format_is_not_looked_at_again() {
+        let template = json!({});
+        let evaluator = Evaluator::new(template.as_object().unwrap(), None, scope());
+        for (text, expect) in
+            [("[format('{0}{1}', '{1}', 'x')]", "{1}x"), ("[format('{ {0} {7} {', 'a')]", "{ a {7} {")]
+        {
+            assert_eq!(evaluator.evaluate(&json!(text)).unwrap(), json!(expect), "{text}");
         }
     }
 }

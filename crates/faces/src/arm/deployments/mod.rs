@@ -1,7 +1,10 @@
 //! Template deployments, as far as they make workspaces and clusters. A deployment is whole when it is answered, and
 //! is remembered as an asset of the workspace it was for.
 
+mod allowance;
 mod expression;
+mod functions;
+mod parser;
 mod template;
 
 use std::sync::Arc;

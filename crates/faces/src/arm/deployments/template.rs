@@ -3,8 +3,13 @@
 use neap_core::{Code, Problem, Refusal};
 use serde_json::{Map, Value, json};
 
-use super::expression::Evaluator;
+use super::expression::{Evaluator, Fault};
+use super::functions::shown;
 use crate::arm::paths;
+use crate::limits::{
+    TEMPLATE_NAME_BYTES_MAX, TEMPLATE_OUTPUTS_MAX, TEMPLATE_PARAMETERS_MAX, TEMPLATE_RESOURCES_MAX,
+    TEMPLATE_VARIABLES_MAX,
+};
 
 /// Where a deployment takes place.
 #[derive(Clone, Debug)]
@@ -69,6 +74,7 @@ pub(super) fn plan(body: &Value, scope: &Scope) -> Result<Plan, Refusal> {
     let template = properties["template"]
         .as_object()
         .ok_or_else(|| bad("'properties.template' is missing.", "properties.template"))?;
+    refuse_too_many(template)?;
     let evaluator = Evaluator::new(template, properties["parameters"].as_object(), scope.clone());
     let mut problems = evaluator.missing_parameters();
     let mut resources = Vec::new();
@@ -77,8 +83,10 @@ pub(super) fn plan(body: &Value, scope: &Scope) -> Result<Plan, Refusal> {
         Some(Value::Object(named)) => named.values().collect(),
         _ => return Err(bad("'properties.template.resources' is missing.", "properties.template.resources")),
     };
-    for resource in listed {
-        collect(&evaluator, resource, None, scope, &mut resources, &mut problems);
+    let mut collected =
+        Collected { evaluator: &evaluator, scope, seen: 0, out: &mut resources, problems: &mut problems };
+    for (index, resource) in listed.into_iter().enumerate() {
+        collected.collect(resource, None, &format!("properties.template.resources[{index}]"));
     }
     Refusal::unless_empty(problems)?;
     // A cluster needs its workspace first; otherwise the template's order holds.
@@ -89,94 +97,172 @@ pub(super) fn plan(body: &Value, scope: &Scope) -> Result<Plan, Refusal> {
         if let Ok(value) = evaluator.evaluate(&output["value"]) {
             outputs.insert(name.clone(), json!({"type": output["type"], "value": value}));
         }
+        if let Some(why) = evaluator.allowance.overdrawn() {
+            let message = format!("The output '{}' cannot be evaluated: {why}.", shown(name));
+            return Err(bad(&message, &format!("properties.template.outputs.{}", shown(name))));
+        }
     }
-    Ok(Plan { resources, parameters: evaluator.answered_parameters(), outputs: Value::Object(outputs) })
+    let parameters = evaluator.answered_parameters();
+    if let Some(why) = evaluator.allowance.overdrawn() {
+        let message = format!("The parameters cannot be evaluated: {why}.");
+        return Err(bad(&message, "properties.template.parameters"));
+    }
+    Ok(Plan { resources, parameters, outputs: Value::Object(outputs) })
 }
 
-/// `parent` is (type, name) of the resource this one is written inside of.
-fn collect(
+/// Azure's limits on the sections of a template.
+fn refuse_too_many(template: &Map<String, Value>) -> Result<(), Refusal> {
+    let sections = [
+        ("parameters", TEMPLATE_PARAMETERS_MAX),
+        ("variables", TEMPLATE_VARIABLES_MAX),
+        ("resources", TEMPLATE_RESOURCES_MAX),
+        ("outputs", TEMPLATE_OUTPUTS_MAX),
+    ];
+    let problems = sections.into_iter().filter_map(|(section, most)| {
+        let count = match template.get(section)? {
+            Value::Array(items) => items.len(),
+            Value::Object(map) => map.len(),
+            _ => 0,
+        };
+        (count > most).then(|| {
+            let message = format!("The template has {count} {section}; at most {most} are taken.");
+            Problem::new(Code::BadArgument, message).at(format!("properties.template.{section}"))
+        })
+    });
+    Refusal::unless_empty(problems.collect())
+}
+
+/// The resources of a template on the way to a plan.
+struct Collected<'c> {
+    evaluator: &'c Evaluator<'c>,
+    scope: &'c Scope,
+    /// Resources looked at, with those inside of others.
+    seen: usize,
+    out: &'c mut Vec<Resource>,
+    problems: &'c mut Vec<Problem>,
+}
+
+impl Collected<'_> {
+    fn collect(&mut self, resource: &Value, parent: Option<(&str, &str)>, at: &str) {
+        self.seen += 1;
+        if self.evaluator.allowance.overdrawn().is_some() {
+            // It has been told at the resource that used it up.
+            return;
+        }
+        let found = if self.seen > TEMPLATE_RESOURCES_MAX {
+            let message = format!("The template has more than {TEMPLATE_RESOURCES_MAX} resources.");
+            Err(Problem::new(Code::BadArgument, message).at("properties.template.resources"))
+        } else {
+            planned(self.evaluator, resource, parent, self.scope, at)
+        };
+        match found {
+            Ok(Some((kind, name, made))) => {
+                let has_children = made.kind != Planned::NotNeeded;
+                self.out.push(made);
+                let children = resource["resources"].as_array().filter(|_| has_children);
+                for (index, child) in children.into_iter().flatten().enumerate() {
+                    self.collect(child, Some((&kind, &name)), &format!("{at}.resources[{index}]"));
+                }
+            }
+            Ok(None) => {}
+            Err(problem) if self.seen <= TEMPLATE_RESOURCES_MAX + 1 => self.problems.push(problem),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Type, name and plan of one resource; none if its condition is false. `parent` is (type, name) of the resource this one
+/// is written inside of, `at` its place in the request.
+fn planned(
     evaluator: &Evaluator<'_>,
     resource: &Value,
     parent: Option<(&str, &str)>,
     scope: &Scope,
-    out: &mut Vec<Resource>,
-    problems: &mut Vec<Problem>,
-) {
-    let mut refuse = |code: Code, message: String| {
-        problems.push(Problem::new(code, message).at("properties.template.resources"));
+    at: &str,
+) -> Result<Option<(String, String, Resource)>, Problem> {
+    let refuse = |code: Code, message: String, below: &str| {
+        Err(Problem::new(code, message).at(format!("{at}{below}")))
     };
     match evaluator.evaluate(&resource["condition"]) {
         Ok(Value::Null | Value::Bool(true)) => {}
         Ok(Value::String(text)) if text.eq_ignore_ascii_case("true") => {}
-        Ok(_) => return,
-        Err(why) => return refuse(Code::BadArgument, format!("A condition cannot be evaluated: {why}.")),
+        Ok(_) => return Ok(None),
+        Err(Fault { why, .. }) => {
+            return refuse(
+                Code::BadArgument,
+                format!("A condition cannot be evaluated: {why}."),
+                ".condition",
+            );
+        }
     }
-    let text = |key: &str| match evaluator.evaluate(&resource[key]) {
-        Ok(Value::String(text)) => Ok(text),
-        Ok(_) => Err(format!("'{key}' of a resource must be a string")),
-        Err(why) => Err(format!("'{key}' of a resource cannot be evaluated: {why}")),
+    let text = |key: &str| {
+        let bad = |message: String| Problem::new(Code::BadArgument, message).at(format!("{at}.{key}"));
+        match evaluator.evaluate(&resource[key]) {
+            Ok(Value::String(text)) => Ok(text),
+            Ok(_) => Err(bad(format!("'{key}' of a resource must be a string."))),
+            Err(Fault { why, .. }) => Err(bad(format!("'{key}' of a resource cannot be evaluated: {why}."))),
+        }
     };
-    let (kind, name) = match (text("type"), text("name")) {
-        (Ok(kind), Ok(name)) => match parent {
-            Some((parent_kind, parent_name)) if !kind.contains('.') => {
-                (format!("{parent_kind}/{kind}"), format!("{parent_name}/{name}"))
-            }
-            _ => (kind, name),
-        },
-        (Err(why), _) | (_, Err(why)) => return refuse(Code::BadArgument, format!("{why}.")),
+    let (kind, name) = (text("type")?, text("name")?);
+    let (kind, name) = match parent {
+        Some((parent_kind, parent_name)) if !kind.contains('.') => {
+            (format!("{parent_kind}/{kind}"), format!("{parent_name}/{name}"))
+        }
+        _ => (kind, name),
     };
+    for (key, value) in [("type", &kind), ("name", &name)] {
+        if value.len() > TEMPLATE_NAME_BYTES_MAX {
+            let message = format!(
+                "'{key}' of a resource has {} bytes; at most {TEMPLATE_NAME_BYTES_MAX} are taken.",
+                value.len()
+            );
+            return refuse(Code::BadArgument, message, &format!(".{key}"));
+        }
+    }
     let lower = kind.to_ascii_lowercase();
     if resource.get("copy").is_some_and(|copy| !copy.is_null()) {
-        return refuse(
-            Code::NotSupported,
-            format!("'copy' loops are not supported; write each '{kind}' out."),
-        );
+        let message = format!("'copy' loops are not supported; write each '{kind}' out.");
+        return refuse(Code::NotSupported, message, ".copy");
     }
     let id = resource_id(scope, &kind, &name);
-    let planned = match lower.as_str() {
+    let made = match lower.as_str() {
         "microsoft.machinelearningservices/workspaces" => Planned::Workspace { name: name.clone() },
         "microsoft.machinelearningservices/workspaces/computes" => match name.split_once('/') {
             Some((workspace, compute)) if !compute.contains('/') => {
                 Planned::Compute { workspace: workspace.into(), name: compute.into() }
             }
             _ => {
-                return refuse(
-                    Code::BadArgument,
-                    format!("The compute name '{name}' must be 'workspace/compute'."),
-                );
+                let message = format!("The compute name '{name}' must be 'workspace/compute'.");
+                return refuse(Code::BadArgument, message, ".name");
             }
         },
         known if NOT_NEEDED.contains(&known) => {
-            out.push(Resource { kind: Planned::NotNeeded, id, body: Value::Null });
-            return;
+            let resource = Resource { kind: Planned::NotNeeded, id, body: Value::Null };
+            return Ok(Some((kind, name, resource)));
         }
         _ => {
-            return refuse(
-                Code::NotSupported,
-                format!(
-                    "Resources of type '{kind}' cannot be deployed; Neap makes workspaces and compute clusters."
-                ),
+            let message = format!(
+                "Resources of type '{kind}' cannot be deployed; Neap makes workspaces and compute clusters."
             );
+            return refuse(Code::NotSupported, message, ".type");
         }
     };
-    let mut plain = resource.clone();
-    if let Some(map) = plain.as_object_mut() {
-        for key in
-            ["condition", "dependsOn", "resources", "apiVersion", "type", "name", "comments", "metadata"]
-        {
-            map.remove(key);
+    let fields = resource.as_object().into_iter().flatten();
+    let plain: Map<String, Value> = fields
+        .filter(|(key, _)| !NOT_IN_BODY.contains(&key.as_str()))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    match evaluator.evaluate(&Value::Object(plain)) {
+        Ok(body) => Ok(Some((kind, name, Resource { kind: made, id, body: without_empty(body) }))),
+        Err(Fault { at: field, why }) => {
+            refuse(Code::BadArgument, format!("The resource '{name}' cannot be evaluated: {why}."), &field)
         }
-    }
-    match evaluator.evaluate(&plain) {
-        Ok(body) => out.push(Resource { kind: planned, id, body: without_empty(body) }),
-        Err(why) => {
-            return refuse(Code::BadArgument, format!("The resource '{name}' cannot be evaluated: {why}."));
-        }
-    }
-    for child in resource["resources"].as_array().into_iter().flatten() {
-        collect(evaluator, child, Some((&kind, &name)), scope, out, problems);
     }
 }
+
+/// Fields of a resource that say how it is deployed, and not what it is.
+const NOT_IN_BODY: &[&str] =
+    &["condition", "dependsOn", "resources", "apiVersion", "type", "name", "comments", "metadata"];
 
 /// Templates write "" where they mean nothing.
 fn without_empty(value: Value) -> Value {

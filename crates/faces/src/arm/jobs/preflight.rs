@@ -92,6 +92,7 @@ async fn look(app: &App, name: &str, at: &BlobPath, shape: Shape, query: Option<
     let missing = |error: &foreign::Error| {
         let cure = match error {
             foreign::Error::NotFound(_) => "correct its path, or put it there first",
+            foreign::Error::Refused(_) => "use a public address, or ask the operator to list this one",
             foreign::Error::Denied(_) => "correct the datastore's credentials, or what they may read",
             _ => "see that this server reaches it, and submit the job again",
         };

@@ -106,7 +106,20 @@ pub(super) fn read_sweep(
                     "properties.trial.command",
                 ));
             }
-            neap_sweep::next(&sweep, 0, &[], 0).start.into_iter().next().map(|(_, params)| params)
+            let command = asked["trial"]["command"].as_str().unwrap_or("");
+            let (bytes, most) = (
+                neap_sweep::rendered_bytes_max(command, &sweep.space),
+                neap_sweep::limits::COMMAND_BYTES_MAX,
+            );
+            if bytes > most {
+                let message = format!(
+                    "The trial's command may have {bytes} bytes once the values of the search space are filled in; at most {most} are taken. Give the trial its long values in a file."
+                );
+                problems.push(bad(message, "properties.trial.command"));
+                None
+            } else {
+                neap_sweep::next(&sweep, 0, &[], 0).start.into_iter().next().map(|(_, params)| params)
+            }
         }
         Err(found) => {
             problems.extend(found.into_iter().map(|problem| {

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::app::{self, App, unreadable};
 use crate::ask::Ask;
-use crate::fields::{Fields, check_tags};
+use crate::fields::{Fields, check_labels};
 use crate::reply;
 
 pub(crate) async fn put(
@@ -309,6 +309,7 @@ pub(super) fn read_meta(
     problems: &mut Vec<Problem>,
 ) -> (JobMeta, Option<bool>) {
     let fields = Fields::of(body.get("properties"), "properties", problems);
+    check_labels(&fields, problems);
     if let Some(name) = fields.text("displayName", problems) {
         meta.display_name = Some(name.into());
     }
@@ -316,7 +317,6 @@ pub(super) fn read_meta(
         meta.description = Some(description.into());
     }
     if let Some(tags) = fields.strings("tags", problems) {
-        check_tags(&tags, "properties.tags", problems);
         meta.tags = tags;
     }
     if let Some(mut properties) = fields.strings("properties", problems) {

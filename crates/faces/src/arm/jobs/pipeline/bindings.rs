@@ -55,10 +55,8 @@ pub(super) fn fill(text: &str, mut value: impl FnMut(Binding<'_>) -> Option<Stri
                 }
                 rest = after;
             }
-            None => {
-                out += "${{";
-                rest = after;
-            }
+            // None is closed from here on.
+            None => return out + "${{" + after,
         }
     }
     out + rest

@@ -4,6 +4,7 @@
 //! lie is known here already: a step's output and another's input are the same place, and nothing is copied.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use neap_core::state::Workspace;
 use neap_core::{Problem, Refusal, limits};
@@ -17,6 +18,8 @@ use super::reuse::{self, Earlier};
 use super::scope::{Defaults, Done, Scope, Written, component_of, flag, text};
 use super::{body, component, inputs, outputs};
 use crate::arm::errors::bad;
+use crate::json_bytes::json_bytes;
+use crate::limits::{PIPELINE_BYTES_MAX, PIPELINE_PROBLEMS_MAX};
 use crate::workspace_files;
 
 /// One member of the family that a pipeline is. The first is the pipeline itself.
@@ -101,10 +104,16 @@ pub(super) fn expand(name: &str, properties: &Value, around: &Around<'_>) -> Res
         wanted: outputs::of_pipeline(&properties["outputs"], &spec.unwrap_or(&Value::Null)["outputs"]),
         defaults: defaults(properties),
         done: BTreeMap::new(),
+        room: Rc::default(),
     };
     let force_rerun = flag(&settings["force_rerun"]).unwrap_or(false);
-    let mut expander = Expander { around, force_rerun, steps: Vec::new(), problems };
+    let mut expander = Expander { around, force_rerun, steps: Vec::new(), problems, is_full: false };
+    let room = Rc::clone(&scope.room);
     expander.pipeline(scope, &jobs, 0)?;
+    if room.is_used_up() && !expander.is_full {
+        let message = format!("The definitions of the steps take more than {} MB.", PIPELINE_BYTES_MAX >> 20);
+        expander.problems.push(bad(message, "properties.jobs"));
+    }
     Ok(Expansion { steps: expander.steps, problems: expander.problems })
 }
 
@@ -130,6 +139,8 @@ struct Expander<'a> {
     force_rerun: bool,
     steps: Vec<Step>,
     problems: Vec<Problem>,
+    /// A limit was reached; nothing more is expanded.
+    is_full: bool,
 }
 
 /// A step whose ends are known.
@@ -191,7 +202,8 @@ impl Expander<'_> {
             bound.extend(done.for_parent());
             scope.done.insert(step.to_owned(), done);
         }
-        for name in scope.wanted.keys().filter(|name| !bound.contains_key(*name)) {
+        let is_full = self.is_full;
+        for name in scope.wanted.keys().filter(|name| !is_full && !bound.contains_key(*name)) {
             self.problems.push(bad(
                 format!("No step makes the output '{name}' of the pipeline; bind one with ${{{{parent.outputs.{name}}}}}."),
                 &format!("{}.outputs.{name}", scope.place),
@@ -203,7 +215,32 @@ impl Expander<'_> {
         Ok(bound)
     }
 
+    /// Whether one more step is too much. It is told once; what was expanded so far is refused with it.
+    fn is_too_much(&mut self, scope: &Scope) -> bool {
+        if self.is_full {
+            return true;
+        }
+        let why = if self.steps.len() > limits::FAMILY_MEMBERS_MAX {
+            format!("it has more than {} steps", limits::FAMILY_MEMBERS_MAX)
+        } else if scope.room.is_used_up() {
+            format!("the definitions of its steps take more than {} MB", PIPELINE_BYTES_MAX >> 20)
+        } else if self.problems.len() > PIPELINE_PROBLEMS_MAX {
+            format!("more than {PIPELINE_PROBLEMS_MAX} things are wrong with it")
+        } else {
+            return false;
+        };
+        self.is_full = true;
+        let message = format!(
+            "The pipeline is too large once its components are filled in: {why}. Split it into several pipelines."
+        );
+        self.problems.push(bad(message, &format!("{}.jobs", scope.place)));
+        true
+    }
+
     fn step(&mut self, scope: &Scope, family: usize, step: &str, node: &Value) -> Result<Done, Refusal> {
+        if self.is_too_much(scope) {
+            return Ok(Done::default());
+        }
         let place = scope.place_of(step);
         let found = match component_of(node) {
             Some(id) => {
@@ -216,6 +253,11 @@ impl Expander<'_> {
             None => None,
         };
         let spec = found.as_ref().unwrap_or(node);
+        let taken = json_bytes(node).saturating_add(found.as_ref().map_or(0, json_bytes));
+        if !scope.room.take(taken) {
+            self.is_too_much(scope);
+            return Ok(Done::default());
+        }
         let kind = text(&node["type"]).or_else(|| text(&spec["type"])).unwrap_or_else(|| "command".into());
         let trial = if kind == "sweep" { self.trial(node, &place)? } else { None };
         let written = Written { node, declaration: trial.as_ref().unwrap_or(spec), place: &place };
@@ -260,6 +302,7 @@ impl Expander<'_> {
             wanted: known.outputs.iter().map(|(name, output)| (name.clone(), output.wanted())).collect(),
             defaults: known.defaults,
             done: BTreeMap::new(),
+            room: Rc::clone(&scope.room),
         };
         let empty = Map::new();
         let jobs = known.spec["jobs"].as_object().unwrap_or(&empty);

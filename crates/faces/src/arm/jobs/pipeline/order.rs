@@ -13,22 +13,38 @@ pub(super) struct Order<'a> {
     pub circle: Vec<&'a str>,
 }
 
+/// In rounds: first the steps that take nothing from others, then those that take from these, and so on. Each need is
+/// looked at once, however long the chain is.
 pub(super) fn order(jobs: &Map<String, Value>) -> Order<'_> {
-    let needs: BTreeMap<&str, BTreeSet<&str>> =
-        jobs.iter().map(|(name, node)| (name.as_str(), needed(node))).collect();
-    let mut steps: Vec<&str> = Vec::new();
-    let mut left: Vec<&str> = jobs.keys().map(String::as_str).collect();
-    loop {
+    let names: Vec<&str> = jobs.keys().map(String::as_str).collect();
+    let place: BTreeMap<&str, usize> = names.iter().enumerate().map(|(at, name)| (*name, at)).collect();
+    let mut unmet = vec![0_usize; names.len()];
+    let mut takers: Vec<Vec<usize>> = vec![Vec::new(); names.len()];
+    for (at, node) in jobs.values().enumerate() {
         // A step that is not there keeps nobody waiting: whoever names it is told so.
-        let (ready, blocked): (Vec<&str>, Vec<&str>) = left.iter().partition(|name| {
-            needs[**name].iter().all(|need| !jobs.contains_key(*need) || steps.contains(need))
-        });
-        if ready.is_empty() {
-            return Order { steps, circle: blocked };
+        for need in needed(node).into_iter().filter_map(|need| place.get(need)) {
+            unmet[at] += 1;
+            takers[*need].push(at);
         }
-        steps.extend(ready);
-        left = blocked;
     }
+    let mut steps = Vec::with_capacity(names.len());
+    let mut ready: Vec<usize> = (0..names.len()).filter(|at| unmet[*at] == 0).collect();
+    while !ready.is_empty() {
+        let mut next = Vec::new();
+        for at in ready {
+            steps.push(names[at]);
+            for taker in &takers[at] {
+                unmet[*taker] -= 1;
+                if unmet[*taker] == 0 {
+                    next.push(*taker);
+                }
+            }
+        }
+        next.sort_unstable();
+        ready = next;
+    }
+    let circle = (0..names.len()).filter(|at| unmet[*at] > 0).map(|at| names[at]).collect();
+    Order { steps, circle }
 }
 
 /// The names of the steps that a step's inputs point at.

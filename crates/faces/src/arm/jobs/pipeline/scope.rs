@@ -1,12 +1,15 @@
 //! A pipeline while it is expanded: what it was given, what is wanted of it, and what its steps came to so far.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use serde_json::Value;
 
 use super::bindings::{self, Binding};
 use super::inputs::Given;
 use super::outputs::{Made, Wanted};
+use crate::limits::PIPELINE_BYTES_MAX;
 
 pub(super) struct Scope {
     /// The name of the pipeline's job.
@@ -24,6 +27,33 @@ pub(super) struct Scope {
     pub defaults: Defaults,
     /// The steps that have been expanded, by name.
     pub done: BTreeMap<String, Done>,
+    pub room: Rc<Room>,
+}
+
+/// How much a pipeline may still come to: its steps may be the same component many times, and texts that name an input many
+/// times, in pipelines within pipelines, multiply.
+#[derive(Debug)]
+pub(super) struct Room {
+    bytes: Cell<usize>,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { bytes: Cell::new(PIPELINE_BYTES_MAX) }
+    }
+}
+
+impl Room {
+    /// False if there is no room for so many bytes more; then there is none for anything.
+    pub fn take(&self, bytes: usize) -> bool {
+        let left = self.bytes.get().checked_sub(bytes);
+        self.bytes.set(left.unwrap_or(0));
+        left.is_some()
+    }
+
+    pub fn is_used_up(&self) -> bool {
+        self.bytes.get() == 0
+    }
 }
 
 /// What holds where a step says nothing.
@@ -47,7 +77,10 @@ impl Scope {
     /// Fills in the pipeline's plain inputs where they stand within a text.
     pub(super) fn fill(&self, text: &str) -> String {
         bindings::fill(text, |binding| match binding {
-            Binding::ParentInput(name) => self.inputs.get(name).and_then(Given::value).map(String::from),
+            Binding::ParentInput(name) => {
+                let value = self.inputs.get(name).and_then(Given::value)?;
+                self.room.take(value.len()).then(|| value.to_owned())
+            }
             _ => None,
         })
     }

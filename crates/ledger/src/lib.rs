@@ -22,6 +22,7 @@ mod past;
 mod projection;
 mod reader;
 mod recent;
+mod reserve;
 mod rows;
 mod schema;
 mod snapshot;

@@ -28,6 +28,7 @@ use sha2::{Digest, Sha256};
 use crate::blobs::{Blobs, place_below};
 use crate::boot_log;
 use crate::data::{self, Mark};
+use crate::disk;
 use crate::finalize::open_below;
 use crate::node::Node;
 use crate::prepare::Layout;
@@ -283,6 +284,7 @@ impl<'a> Keeping<'a> {
         for place in places {
             walk(&self.layout.work, place, &mut found)?;
         }
+        disk::check_lengths(self.spec.disk, found.files.values().map(Mark::bytes)).map_err(Trouble::Failed)?;
         Ok(found)
     }
 

@@ -47,6 +47,10 @@ impl Mark {
         Ok(Self::read(&file.metadata()?))
     }
 
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     fn read(found: &std::fs::Metadata) -> Self {
         Self { bytes: found.len(), inode: found.ino(), modified: (found.mtime(), found.mtime_nsec()) }
     }

@@ -16,6 +16,7 @@ use neap_protocol::{AttemptSpec, BlobFolder, How, Input, Output};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use crate::data::{self, Mark, file_name};
+use crate::disk;
 use crate::node::Node;
 use crate::prepare::Layout;
 
@@ -154,12 +155,29 @@ impl Walk<'_> {
     }
 }
 
+/// Refuses what is longer than the attempt may store, before anything of it is stored.
+pub(crate) fn check_lengths(spec: &AttemptSpec, layout: &Layout, stores: &[Store]) -> Result<(), String> {
+    if spec.disk.bytes_max == 0 {
+        return Ok(());
+    }
+    let root = open_work(layout)?;
+    let lengths = stores.iter().filter_map(|store| match &store.what {
+        // What cannot be opened is not stored either.
+        What::File(path) => open_below(&root, path).ok()??.metadata().ok().map(|found| found.len()),
+        What::EmptyFolder | What::Delete => None,
+    });
+    disk::check_lengths(spec.disk, lengths)
+}
+
+fn open_work(layout: &Layout) -> Result<std::os::fd::OwnedFd, String> {
+    rustix::fs::open(&layout.work, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|e| format!("opening {}: {e}", layout.work.display()))
+}
+
 /// Stores them. Links that lead out of the job's folder, sockets and the like are named and left out.
 pub(crate) async fn store(node: &Node, layout: &Layout, stores: Vec<Store>) -> Result<(), String> {
     let blobs = node.blobs_or_error()?;
-    let root =
-        rustix::fs::open(&layout.work, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|e| format!("opening {}: {e}", layout.work.display()))?;
+    let root = open_work(layout)?;
     let (blobs, root) = (&blobs, &root);
     futures_util::stream::iter(stores)
         .map(|store| async move {

@@ -448,6 +448,8 @@ fn core_exit(exit: Exit) -> CoreExit {
             CoreExit::PrepareFailed { class, message: message.into() }
         }
         Exit::FinalizeFailed { message } => CoreExit::FinalizeFailed { message: message.into() },
+        Exit::DiskQuota { message } => CoreExit::DiskQuota { message: message.into() },
+        Exit::DiskShort { message } => CoreExit::DiskShort { message: message.into() },
         Exit::Process { rank, exit } => CoreExit::Process { rank, exit: Box::new(core_exit(*exit)) },
     }
 }

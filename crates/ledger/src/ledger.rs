@@ -157,6 +157,7 @@ impl Ledger {
             reserve,
             _lock: lock,
         };
+        ledger.keep_wal_small(false, ledger.reserve.is_in_use());
         let Started { state, head, replayed, .. } = started;
         Ok(Opened { ledger, state, head, replayed, warnings })
     }

@@ -84,6 +84,9 @@ pub struct AttemptLimits {
     pub cpus_milli: u32,
     pub memory_mb: u64,
     pub processes: u32,
+    /// The largest file that a process may write.
+    #[serde(default)]
+    pub file_bytes_max: Option<u64>,
 }
 
 /// What a supervisor says.

@@ -135,7 +135,7 @@ impl World {
                 closed_devices: Vec::new(),
             }),
             slot,
-            limits: AttemptLimits { cpus_milli: 1000, memory_mb: 64, processes: 64 },
+            limits: AttemptLimits { cpus_milli: 1000, memory_mb: 64, processes: 64, file_bytes_max: None },
             attempt_dir: dir,
             beside: None,
         }

@@ -13,6 +13,9 @@ mod tls;
 mod watch;
 mod webhook;
 
-pub use config::{AlertRules, CapacityRule, Config, ConfigError, ContainerRule, IsolationRule, MetricsRule};
+pub use config::{
+    AlertRules, CapacityRule, Config, ConfigError, ContainerRule, DiskRules, DiskSpace, IsolationRule,
+    MetricsRule,
+};
 pub use data::{ClientFile, DataFolder, Installation, ServerFile};
 pub use run::{DEFAULT_GROUP, DEFAULT_WORKSPACE, ServerError, ServerOptions, run};

@@ -41,7 +41,7 @@ pub(super) async fn put(
         }
     }
     let properties = take_in(face, body, move |incoming| {
-        let mut upload = store.begin_upload()?;
+        let mut upload = store.begin_upload(&address)?;
         incoming.write_to(&mut upload)?;
         check_md5(&upload, announced, address.name())?;
         stated.content_md5 = stated.content_md5.or(Some(upload.md5()));
@@ -69,7 +69,7 @@ pub(super) async fn put_block(
     refuse_too_long(headers, BLOCK_BYTES_MAX)?;
     let store = face.store.clone();
     take_in(face, body, move |incoming| {
-        let mut upload = store.begin_block()?;
+        let mut upload = store.begin_block(&address)?;
         incoming.write_to(&mut upload)?;
         check_md5(&upload, announced, address.name())?;
         Ok(store.stage_block(&address, &id, upload)?)

@@ -38,5 +38,6 @@ pub use error::Error;
 pub use ledger::{Batch, Entry, Ledger, Opened, Options};
 pub use past::{Moment, Reach};
 pub use reader::{Archived, JobFilter, Members, Reader, Revision};
+pub use reserve::reserve_is_in_use;
 pub use rows::{AssetRow, ClusterRow, JobRow, NodeRow};
 pub use verify::{Finding, Progress, Report, VerifyOptions, verify};

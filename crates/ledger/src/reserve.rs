@@ -136,6 +136,11 @@ fn allocate(file: &File, bytes: u64, flags: FallocateFlags) -> io::Result<()> {
     }
 }
 
+/// Whether the log in this folder lives on its reserve: seen from outside, while its server runs or not.
+pub fn reserve_is_in_use(folder: &Path) -> bool {
+    folder.join(FILE).metadata().is_ok_and(|found| found.len() == 0)
+}
+
 struct Disk {
     total: u64,
     free: u64,

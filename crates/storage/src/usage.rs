@@ -82,6 +82,7 @@ impl Usage {
         }
     }
 
+    #[cfg(test)]
     /// What an account keeps, with what is on its way in; 0 where nothing is counted.
     pub(crate) fn bytes(&self, account: &str) -> u64 {
         self.lock().get(account).map_or(0, Account::bytes)

@@ -1,9 +1,9 @@
 //! Disk space set aside for the log, so that a full disk stops new work and never the end of old work.
 //!
 //! Half of the reserve is blocks allocated for SQLite's write-ahead log, beyond its end: nobody else can take them. The
-//! other half is a file of zeros. When the disk runs full, [`Reserve::look`] empties that file. Its blocks then serve
-//! whatever else a server must write to stop jobs and to start. It never decides what may be written meanwhile: the
-//! writer asks the command.
+//! other half is two files. When the disk runs full, [`Reserve::look`] empties the first: its blocks serve whatever else
+//! a server must write to stop jobs. Whoever filled the disk may take those too, so the second file is kept for the next
+//! start and emptied only then. The reserve never decides what may be written meanwhile: the writer asks the command.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -15,8 +15,11 @@ use rustix::io::Errno;
 
 use crate::limits::{RESERVE_DISK_SHARE, RESERVE_LOOKS_PER_CHECK};
 
-/// The file of zeros, in the log's folder.
+/// The files, in the log's folder: for a server that runs, and for one that starts.
 const FILE: &str = "reserve";
+const START_FILE: &str = "reserve.start";
+/// Each file has this part of the reserve.
+const FILE_SHARE: u64 = 4;
 const BLOCK_BYTES: u64 = 512;
 const PIECE_BYTES: usize = 1024 * 1024;
 
@@ -40,7 +43,9 @@ impl Reserve {
         let mut reserve = Self { folder: folder.to_owned(), wal: wal.into(), bytes, in_use: false, looks: 0 };
         // A server that ended while the disk was full left an empty file.
         reserve.in_use = reserve.bytes > 0 && !reserve.is_filled();
-        reserve.look();
+        if reserve.look() {
+            empty(&folder.join(START_FILE));
+        }
         reserve
     }
 
@@ -75,41 +80,38 @@ impl Reserve {
             return;
         }
         self.in_use = true;
-        let emptied = OpenOptions::new().write(true).open(self.file()).and_then(|file| file.set_len(0));
+        empty(&self.folder.join(FILE));
         // At once: whoever fills the disk takes free blocks, too.
         self.extend_wal();
-        match emptied {
-            Ok(()) => tracing::warn!(
-                bytes = self.bytes,
-                "the disk is full: the log's reserve is in use, and new work is refused until there is room"
-            ),
-            Err(error) => tracing::warn!(%error, "the disk is full, and the log's reserve cannot be freed"),
-        }
-    }
-
-    fn file(&self) -> PathBuf {
-        self.folder.join(FILE)
+        tracing::warn!(
+            bytes = self.bytes,
+            "the disk is full: the log's reserve is in use, and new work is refused until there is room"
+        );
     }
 
     fn is_filled(&self) -> bool {
-        self.file().metadata().is_ok_and(|meta| meta.blocks() * BLOCK_BYTES >= self.bytes / 2)
-    }
-
-    fn fill(&self) -> io::Result<()> {
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(self.file())?;
-        file.set_len(self.bytes / 2)?;
-        allocate(&file, self.bytes / 2, FallocateFlags::empty()).inspect_err(|_| {
-            let _ = file.set_len(0);
+        [FILE, START_FILE].iter().all(|name| {
+            let found = self.folder.join(name).metadata();
+            found.is_ok_and(|found| found.blocks() * BLOCK_BYTES >= self.bytes / FILE_SHARE)
         })
     }
 
-    /// Blocks for the write-ahead log beyond what it holds. There may be none yet, or no room: then the file of zeros
-    /// has to do.
+    fn fill(&self) -> io::Result<()> {
+        for name in [START_FILE, FILE] {
+            let mut options = OpenOptions::new();
+            let path = self.folder.join(name);
+            let file = options.write(true).create(true).truncate(false).mode(0o600).open(path)?;
+            let bytes = self.bytes / FILE_SHARE;
+            file.set_len(bytes)?;
+            allocate(&file, bytes).inspect_err(|_| {
+                let _ = file.set_len(0);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Blocks for the write-ahead log beyond what it holds. There may be none yet, or no room: then the files
+    /// have to do.
     fn extend_wal(&self) {
         let Ok(file) = OpenOptions::new().write(true).open(&self.wal) else { return };
         if file.metadata().is_ok_and(|meta| meta.blocks() * BLOCK_BYTES < self.bytes / 2) {
@@ -118,9 +120,16 @@ impl Reserve {
     }
 }
 
+fn empty(path: &Path) {
+    let emptied = OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(0));
+    if let Err(error) = emptied {
+        tracing::warn!(%error, path = %path.display(), "the log's reserve cannot be freed");
+    }
+}
+
 /// Blocks for the first `bytes` of the file; zeros where the file system cannot allocate.
-fn allocate(file: &File, bytes: u64, flags: FallocateFlags) -> io::Result<()> {
-    match rustix::fs::fallocate(file, flags, 0, bytes) {
+fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
             let zeros = vec![0; PIECE_BYTES];
             let mut left = bytes;
@@ -162,13 +171,16 @@ mod tests {
         std::fs::write(folder.path().join("neap.db-wal"), "x").unwrap();
         let mut reserve = Reserve::open(folder.path(), &database, 2 * 1024 * 1024);
         let blocks = |name: &str| folder.path().join(name).metadata().unwrap().blocks() * BLOCK_BYTES;
-        assert!(!reserve.look() && blocks(FILE) >= 1024 * 1024, "filled at the first look");
+        let each = 512 * 1024;
+        assert!(!reserve.look() && blocks(FILE) >= each && blocks(START_FILE) >= each, "filled at the first look");
         assert!(blocks("neap.db-wal") >= 1024 * 1024, "blocks beyond the end");
         assert_eq!(folder.path().join("neap.db-wal").metadata().unwrap().len(), 1, "which stays where it is");
         reserve.release();
         assert_eq!(blocks(FILE), 0);
+        assert!(reserve_is_in_use(folder.path()));
+        assert!(blocks(START_FILE) >= each, "for the next start");
         assert!(!reserve.look(), "there is room here: it is filled again");
-        assert!(blocks(FILE) >= 1024 * 1024);
+        assert!(blocks(FILE) >= each && !reserve_is_in_use(folder.path()));
     }
 
     #[test]

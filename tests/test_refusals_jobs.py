@@ -54,7 +54,7 @@ def test_a_tier_that_the_cluster_has_not(strict, clusters, tmp_path, kind, wire,
     [
         ("half", ["is text that is not a JSON object."]),
         ([2], ["must be an object such as {\"cpus\": 2, \"memory_gb\": 4}."]),
-        ({"cpus": 0.001, "memory_gb": -1, "gpus": 0.5, "disk": 3}, [".cpus' must be at least 0.01.", ".memory_gb' must be a number that is not negative.", ".gpus' must be a whole number.", ".disk' is not known: cpus, memory_gb, gpus, isolation and retry can be stated."]),
+        ({"cpus": 0.001, "memory_gb": -1, "gpus": 0.5, "disk": 3}, [".cpus' must be at least 0.01.", ".memory_gb' must be a number that is not negative.", ".gpus' must be a whole number.", ".disk' is not known: cpus, memory_gb, gpus, disk_mb, isolation and retry can be stated."]),
         ({"memory_gb": 1}, ["states a share of a node and must say how many 'cpus' of it."]),
         ({"retry": "often"}, ["must be an object such as {\"exit_codes\": [75], \"max\": 3}."]),
         ({"retry": {"exit_codes": [256], "max": -1, "preempted": 1001, "times": 1}}, [".exit_codes' must list between 1 and 64 exit codes from 1 to 255, such as [75, 137].", ".max' must be a whole number from 0 to 1000.", ".preempted' must be a whole number from 0 to 1000.", ".times' is not known: exit_codes, max, node_lost, preempted and dedicated_after can be stated."]),
@@ -144,7 +144,7 @@ def test_a_share_that_no_node_has(strict, clusters, tmp_path):
     wire, spec = share(memory_gb=1)
     submitted(strict, tmp_path, clusters["plain"], {"resources": wire}, {"resources": spec}, "BadArgument", "states a share of a node and must say how many 'cpus' of it.")
     wire, spec = share(cpus=1, colour="red")
-    submitted(strict, tmp_path, clusters["plain"], {"resources": wire}, {"resources": spec}, "BadArgument", ".colour' is not known: cpus, memory_gb, gpus, isolation and retry can be stated.")
+    submitted(strict, tmp_path, clusters["plain"], {"resources": wire}, {"resources": spec}, "BadArgument", ".colour' is not known: cpus, memory_gb, gpus, disk_mb, isolation and retry can be stated.")
     wire, spec = share(cpus=1)
     wire["instanceCount"] = spec["instance_count"] = 2
     text = "A job on several nodes takes each of them whole; leave out resources.properties.neap, or ask for one node."

@@ -16,6 +16,7 @@ use crate::blobs::Moved;
 use crate::boot_log;
 use crate::checkpoint::{self, Keeping, Kept};
 use crate::container;
+use crate::disk::{Excess, Watch};
 use crate::environment::cache::Build;
 use crate::environment::order::Answer;
 use crate::environment::provide::{Ground, Provided};
@@ -60,10 +61,12 @@ pub(crate) async fn run(
         slot: 0,
         discarded: false,
         stopped: None,
+        excess: None,
         pulled_ms: 0,
         built_ms: 0,
     };
     let moved = Rc::new(Moved::default());
+    moved.file_bytes_max.set(spec.disk.bytes_max);
     let (exit, end) = match Slot::take(&node) {
         Some(slot) => {
             running.slot = slot.number;
@@ -134,6 +137,8 @@ pub(crate) struct Running<'n> {
     pub discarded: bool,
     /// It was told to stop, for this.
     stopped: Option<StopWhy>,
+    /// It was stopped for the disk that it took.
+    excess: Option<Excess>,
     /// How long its image was pulled, and its environment built or waited for.
     pub pulled_ms: u64,
     pub built_ms: u64,
@@ -298,6 +303,10 @@ impl<'n> Running<'n> {
     }
 
     fn not_run(&self, layout: &Layout, exit: Exit) -> (Exit, SpoolEnd) {
+        if let Some(excess) = &self.excess {
+            let _ = layout.say(&excess.line());
+            return (excess.exit(), layout.said());
+        }
         if let Exit::PrepareFailed { message, .. } = &exit {
             boot_log::line(&format!("attempt {}: {message}", self.attempt));
             // The same words are in the report.
@@ -382,6 +391,9 @@ impl<'n> Running<'n> {
         )]
         let mut handle =
             AsyncFd::with_interest(handle, Interest::READABLE).map_err(|e| system(e.to_string()))?;
+        let watch = Watch::new(self.node, self.attempt, self.spec, layout);
+        let excess = watch.excess();
+        tokio::pin!(excess);
         loop {
             tokio::select! {
                 biased;
@@ -443,6 +455,11 @@ impl<'n> Running<'n> {
                             handle.get_ref().stop(0)
                         }
                     };
+                }
+                excess = &mut excess, if self.excess.is_none() => {
+                    boot_log::line(&format!("attempt {}: {}", self.attempt, excess.line().trim()));
+                    self.excess = Some(excess);
+                    let _ = handle.get_ref().stop(0);
                 }
             }
         }
@@ -535,8 +552,20 @@ impl<'n> Running<'n> {
             | Exit::Timeout
             | Exit::LeaseLost
             | Exit::PrepareFailed { .. }
-            | Exit::FinalizeFailed { .. } => false,
+            | Exit::FinalizeFailed { .. }
+            | Exit::DiskQuota { .. }
+            | Exit::DiskShort { .. } => false,
         }
+    }
+
+    /// Ends the log with the reason. Lines of ours have no rank: where the log is of several the report alone says it.
+    fn exceeded(&self, layout: &Layout, end: SpoolEnd, line: &str, exit: Exit) -> (Exit, SpoolEnd) {
+        if end.after_head_bytes > 0 || distributed::log_source(self.spec).is_some() {
+            return (exit, end);
+        }
+        layout.goes_on_after(end.head_bytes);
+        let _ = layout.say(line);
+        (exit, layout.said())
     }
 
     async fn finalize(
@@ -571,6 +600,12 @@ impl<'n> Running<'n> {
         if self.discarded || matches!(exit, Exit::LeaseLost | Exit::PrepareFailed { .. }) {
             return (exit, end);
         }
+        if self.excess.is_none() && matches!(exit, Exit::Code { .. } | Exit::Signal { .. } | Exit::Process { .. }) {
+            self.excess = Watch::new(self.node, self.attempt, self.spec, layout).at_end().await;
+        }
+        if let Some(excess) = &self.excess {
+            return self.exceeded(layout, end, &excess.line(), excess.exit());
+        }
         let mut told = false;
         let mut tell_once = || {
             if !std::mem::replace(&mut told, true) {
@@ -592,10 +627,17 @@ impl<'n> Running<'n> {
         }
         let stored = match finalize::find(self.spec, layout, exit == Exit::Success) {
             Ok(stores) if stores.is_empty() => Ok(()),
-            Ok(stores) => {
-                tell_once();
-                finalize::store(self.node, layout, stores).await
-            }
+            Ok(stores) => match finalize::check_lengths(self.spec, layout, &stores) {
+                Ok(()) => {
+                    tell_once();
+                    finalize::store(self.node, layout, stores).await
+                }
+                Err(message) => {
+                    let line = format!("[neap] {message}\n");
+                    let exit = if exit == Exit::Success { Exit::DiskQuota { message } } else { exit };
+                    return self.exceeded(layout, end, &line, exit);
+                }
+            },
             Err(message) => Err(message),
         };
         match stored {

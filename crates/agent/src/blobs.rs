@@ -52,6 +52,8 @@ tokio::task_local! {
 pub(crate) struct Moved {
     fetched: Cell<u64>,
     stored: Cell<u64>,
+    /// The longest file that the attempt may store; 0: as long as it is.
+    pub(crate) file_bytes_max: Cell<u64>,
 }
 
 impl Moved {
@@ -244,6 +246,7 @@ impl Blobs {
             return self.put_streamed(&what, &url, file).await;
         }
         let mut blocks: Vec<String> = Vec::new();
+        let mut left = file_bytes_max();
         loop {
             let (piece, back) = tokio::task::spawn_blocking(move || {
                 let mut piece = Vec::new();
@@ -254,6 +257,8 @@ impl Blobs {
             .map_err(|e| format!("reading for {what}: {e}"))?;
             file = back;
             let piece = piece.map_err(|e| format!("reading for {what}: {e}"))?;
+            // It may grow while it is read.
+            left = left.checked_sub(piece.len() as u64).ok_or_else(|| too_long(&what))?;
             if blocks.is_empty() && piece.len() < BLOCK_BYTES {
                 return self.put(&what, &url, piece, Some("")).await;
             }
@@ -303,6 +308,9 @@ impl Blobs {
             .await
             .map_err(|e| reading(&e))?
             .map_err(|e| reading(&e))?;
+        if length > file_bytes_max() {
+            return Err(too_long(what));
+        }
         let (sum, file) = (&sum, &file);
         self.retry("storing", what, || async move {
             let pieces = futures_util::stream::try_unfold((file.clone(), 0), |(file, at)| async move {
@@ -352,6 +360,16 @@ impl Blobs {
     }
 }
 
+fn file_bytes_max() -> u64 {
+    let most = MOVED.try_with(|moved| moved.file_bytes_max.get()).unwrap_or(0);
+    if most == 0 { u64::MAX } else { most }
+}
+
+fn too_long(what: &str) -> String {
+    let most = crate::disk::mb(file_bytes_max());
+    format!("storing {what}: the file is longer than {most}, what the job may store (local.disk_mb_per_job)")
+}
+
 fn time_for(bytes: u64) -> Duration {
     Duration::from_secs(REQUEST_S_MAX + bytes / BYTES_PER_S_MIN)
 }
@@ -399,7 +417,7 @@ async fn checked(answer: reqwest::Response) -> std::result::Result<reqwest::Resp
     }
     let expired = url_pass::is_expired(&answer);
     let body = answer.text().await.unwrap_or_default();
-    let text = format!("the server answered {status} {}", body.chars().take(300).collect::<String>());
+    let text = format!("the server answered {status} {}", said(&body).chars().take(400).collect::<String>());
     match status.as_u16() {
         429 | 503 => Err(Failure::Away(text)),
         // The next lease renewal brings a new pass.
@@ -407,6 +425,12 @@ async fn checked(answer: reqwest::Response) -> std::result::Result<reqwest::Resp
         408 | 500..=599 => Err(Failure::Again(text)),
         _ => Err(Failure::Final(text)),
     }
+}
+
+/// The sentence in a refusal of a blob store.
+fn said(body: &str) -> &str {
+    let message = body.split_once("<Message>").and_then(|(_, rest)| rest.split_once("</Message>"));
+    message.map_or(body, |(message, _)| message)
 }
 
 /// The names and the next marker of a listing.
@@ -463,5 +487,11 @@ mod tests {
             (vec!["p/a & b.txt".into(), "p/cä/d".into()], Some("m1".into()))
         );
         assert_eq!(parse_list("<E><Blobs/><NextMarker/></E>").unwrap(), (vec![], None));
+    }
+
+    #[test]
+    fn a_refusal_is_its_sentence() {
+        let body = "<?xml version=\"1.0\"?><Error><Code>C</Code><Message>no room</Message></Error>";
+        assert_eq!((said(body), said("plain")), ("no room", "plain"));
     }
 }

@@ -28,6 +28,7 @@ use crate::blobs::Blobs;
 use crate::boot_log;
 use crate::checkpoint_record;
 use crate::data::{self, Mark};
+use crate::disk;
 use crate::limits::{CHECKPOINT_ENTRIES_MAX, CHECKPOINT_RECORD_BYTES_MAX};
 use crate::node::Node;
 use crate::prepare::{Layout, WORKING};
@@ -265,6 +266,7 @@ impl<'a> Keeping<'a> {
         for place in places {
             walk(&self.layout.work_tree, place, &mut found)?;
         }
+        disk::check_lengths(self.spec.disk, found.files.values().map(Mark::bytes)).map_err(Trouble::Failed)?;
         Ok(found)
     }
 

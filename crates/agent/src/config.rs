@@ -53,7 +53,12 @@ pub struct NodeConfig {
 impl NodeConfig {
     /// Where environments are kept.
     pub(crate) fn environments_dir(&self) -> PathBuf {
-        self.cache_dir.clone().unwrap_or_else(|| self.work_dir.join("cache")).join("environments")
+        self.shared_dir().join("environments")
+    }
+
+    /// What all nodes of the host share.
+    pub(crate) fn shared_dir(&self) -> PathBuf {
+        self.cache_dir.clone().unwrap_or_else(|| self.work_dir.join("cache"))
     }
 
     pub(crate) fn url(&self) -> String {

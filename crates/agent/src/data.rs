@@ -49,6 +49,10 @@ impl Mark {
             modified: (found.st_mtime, i64::try_from(found.st_mtime_nsec).unwrap_or(0)),
         }
     }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
 }
 
 pub(crate) fn input_place(name: &str) -> String {

@@ -15,6 +15,7 @@ use futures_util::{StreamExt, TryStreamExt};
 use neap_protocol::{AttemptSpec, BlobFolder, How, Input, Output};
 
 use crate::data::{self, Mark, file_name};
+use crate::disk;
 use crate::limits::OUTPUT_ENTRIES_MAX;
 use crate::node::Node;
 use crate::prepare::{Layout, WORKING};
@@ -155,6 +156,21 @@ impl Walk<'_> {
         });
         walked.map_err(|e| format!("reading what the job has left in {place}: {e}"))
     }
+}
+
+/// Refuses what is longer than the attempt may store, before anything of it is stored.
+pub(crate) fn check_lengths(spec: &AttemptSpec, layout: &Layout, stores: &[Store]) -> Result<(), String> {
+    if spec.disk.bytes_max == 0 {
+        return Ok(());
+    }
+    let lengths = stores.iter().filter_map(|store| match &store.what {
+        // What cannot be opened is not stored either.
+        What::File(path) => {
+            layout.work_tree.read_through_links(path).ok()??.metadata().ok().map(|found| found.len())
+        }
+        What::EmptyFolder | What::Delete => None,
+    });
+    disk::check_lengths(spec.disk, lengths)
 }
 
 /// Stores them. Links that lead out of the job's folder, sockets and the like are named and left out.

@@ -14,6 +14,7 @@ mod config;
 mod connection;
 mod container;
 mod data;
+mod disk;
 mod distributed;
 mod driver;
 mod environment;

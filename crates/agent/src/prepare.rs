@@ -257,7 +257,7 @@ pub(crate) fn limits(node: &Node, spec: &AttemptSpec) -> AttemptLimits {
         cpus_milli: least(spec.limits.cpus_milli.into(), node.facts.cpus_milli.into()) as u32,
         memory_mb: least(spec.limits.memory_mb, node.facts.memory_mb),
         processes: PROCESSES_MAX,
-        file_bytes_max: None,
+        file_bytes_max: Some(spec.disk.bytes_max).filter(|most| *most > 0),
     }
 }
 

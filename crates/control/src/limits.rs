@@ -47,6 +47,8 @@ pub const TRACED_JOBS_MAX: usize = 10_000;
 pub const NOTICES_MAX: usize = 1_000;
 /// Of one cluster's nodes that were taken back, so many of the last are counted.
 pub const EVICTIONS_COUNTED_MAX: usize = 1_000;
+/// While the disk is full, it is looked at this often for room.
+pub const FULL_DISK_LOOK_MS: u64 = 500;
 /// A failed commit counts as the ledger's state for this long.
 pub const COMMIT_FAILURE_FRESH_MS: u64 = 30_000;
 /// Streams to services of jobs that are open at once.

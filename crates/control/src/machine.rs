@@ -33,6 +33,8 @@ pub struct Input<T> {
 pub struct Machine {
     state: State,
     dirty: Dirty,
+    /// Why new work is refused, while the disk is full.
+    disk_full: Option<Arc<str>>,
 }
 
 /// Each caller's ticket with its answer.
@@ -54,7 +56,21 @@ impl Machine {
     /// After a start everything is looked at.
     pub fn new(state: State) -> Self {
         let dirty = Dirty::all(&state);
-        Self { state, dirty }
+        Self { state, dirty, disk_full: None }
+    }
+
+    /// While the disk is full (and this says why) commands that need room are refused and nothing is placed. Once
+    /// there is room again, everything is looked at.
+    pub fn set_disk_full(&mut self, why: Option<Arc<str>>) {
+        if self.disk_full.is_some() && why.is_none() {
+            let timers_seen = self.dirty.timers_seen;
+            self.dirty = Dirty { timers_seen, ..Dirty::all(&self.state) };
+        }
+        self.disk_full = why;
+    }
+
+    pub fn disk_is_full(&self) -> bool {
+        self.disk_full.is_some()
     }
 
     pub fn state(&self) -> &State {
@@ -105,10 +121,18 @@ impl Machine {
     fn step_of(&self, inputs: Vec<Input<()>>, wall: Millis) -> Step<()> {
         let now = self.moment(wall);
         let mut draft = Draft::new(self.state.clone());
+        draft.disk_is_full = self.disk_full.is_some();
         let mut dirty = self.dirty.clone();
         let mut batch = Batch::default();
         let mut answers = Vec::with_capacity(inputs.len());
         for input in inputs {
+            if let Some(why) = &self.disk_full
+                && !input.command.is_taken_on_a_full_disk()
+            {
+                let refusal = Refusal::because(Code::StorageFull, format!("Nothing was changed: {why}."));
+                answers.push((input.ticket, Err(refusal)));
+                continue;
+            }
             let decided =
                 sound("a command could not be decided", || decide(&draft.state, input.command, now));
             let answer = match decided.unwrap_or_else(|| Err(fault())) {
@@ -234,6 +258,21 @@ mod tests {
         let taken: Vec<_> = answers.iter().map(|(ticket, answer)| (*ticket, answer.is_ok())).collect();
         assert_eq!(taken, vec![(1, false), (2, true)]);
         assert_eq!(machine.state().groups.len(), 1);
+    }
+
+    #[test]
+    fn on_a_full_disk_new_work_is_refused_and_ending_is_taken() {
+        let mut machine = started();
+        machine.set_disk_full(Some("the disk is full".into()));
+        let drain = Command::Drain { deadline: Millis(9) };
+        let ending = Input { actor: "me".into(), command: drain, documents: vec![], ticket: 2 };
+        let step = machine.step(vec![group("one", 1), ending], Millis(6));
+        let (answers, _) = machine.commit(step);
+        let codes: Vec<_> = answers.into_iter().map(|(t, answer)| (t, answer.err().map(|r| r.code()))).collect();
+        assert_eq!(codes, vec![(1, Some(Code::StorageFull)), (2, None)]);
+        machine.set_disk_full(None);
+        let step = machine.step(vec![group("one", 1)], Millis(7));
+        assert_eq!(step.batch.entries.len(), 1, "there is room again");
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub struct Metrics {
     pub commit_failures: Family<&'static str, Counter>,
     /// When and why the last commit failed; empty again after one that did not.
     ledger_closed: Mutex<Option<(Millis, String)>>,
+    disk_full: Mutex<Option<Arc<str>>>,
     pub clusters: Family<ClusterId, ClusterMetrics>,
     /// By call: `create`, `remove`, `list`.
     pub provider: Family<&'static str, ProviderCall>,
@@ -88,6 +89,7 @@ impl Default for Metrics {
             commit_events: Histogram::new(&COUNTS),
             commit_failures: Family::default(),
             ledger_closed: Mutex::default(),
+            disk_full: Mutex::default(),
             clusters: Family::default(),
             provider: Family::default(),
             lease_renewals: Counter::default(),
@@ -159,6 +161,11 @@ impl Metrics {
             Some((now, error.to_string().trim_end_matches('.').to_owned()));
     }
 
+    /// The log lives on its reserve, for this reason, or no longer does.
+    pub fn disk_is_full(&self, why: Option<Arc<str>>) {
+        *self.disk_full.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
     pub fn decided(&self, refused: Option<Code>) {
         match refused {
             None => self.commands_accepted.inc(),
@@ -169,6 +176,10 @@ impl Metrics {
     /// Why the last commit failed, if it did. What is wanted is tried again every moment, so a failure that is long
     /// past means that nothing is wanted, not that nothing can be written.
     pub fn ledger_closed(&self) -> Option<String> {
+        let full = self.disk_full.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(why) = full {
+            return Some(why.to_string());
+        }
         let closed = self.ledger_closed.lock().unwrap_or_else(PoisonError::into_inner);
         let recent = |at: Millis| clock::steady().since(at) < limits::COMMIT_FAILURE_FRESH_MS;
         closed.as_ref().filter(|(at, _)| recent(*at)).map(|(_, why)| why.clone())

@@ -40,6 +40,8 @@ fn core_exit(exit: Exit) -> CoreExit {
             CoreExit::PrepareFailed { class, message: shortened(message).into() }
         }
         Exit::FinalizeFailed { message } => CoreExit::FinalizeFailed { message: shortened(message).into() },
+        Exit::DiskQuota { message } => CoreExit::DiskQuota { message: shortened(message).into() },
+        Exit::DiskShort { message } => CoreExit::DiskShort { message: shortened(message).into() },
         Exit::Process { rank, exit } => CoreExit::Process { rank, exit: Box::new(core_exit(*exit)) },
     }
 }

@@ -11,7 +11,7 @@ use neap_core::{AttemptId, Capacity, NodeId, State, WorkspaceId};
 use neap_identity::{RunClaim, RunTokens, derived_guid};
 use neap_ledger::Reader;
 use neap_protocol::{
-    AttemptSpec, BlobFolder, CheckpointSpec, ContainerTerms, Environment, How, Input, Isolation, Keep,
+    AttemptSpec, BlobFolder, CheckpointSpec, ContainerTerms, DiskTerms, Environment, How, Input, Isolation, Keep,
     Limits, Output, Ranks, RunTracking, Secret, ServiceSpec, checkpoint_of,
 };
 use neap_storage::foreign;
@@ -28,6 +28,8 @@ pub struct OrderSettings {
     pub log_bytes_max: u64,
     /// Checkpoint folders are saved this often while their jobs run; 0: only when one is stopped.
     pub checkpoint_interval_ms: u64,
+    /// What an attempt may take of its node's disk unless its job asks for less, and free bytes that jobs leave there.
+    pub disk: DiskTerms,
     /// With it, a job's process is told where to track its run, and as whom.
     pub tracking: Option<TrackingOrders>,
 }
@@ -139,7 +141,7 @@ impl AttemptOrders {
                 args: document.container.args,
             },
             log_bytes_max: self.settings.log_bytes_max,
-            preamble: document.preamble,
+            preamble: self.preamble(document.preamble, document.disk_mb),
             ranks: (!attempt.ranks.is_empty() || document.distribution.is_some())
                 .then(|| self.ranks(id, attempt, rank)),
             distribution: document.distribution.map(distribution),
@@ -147,7 +149,28 @@ impl AttemptOrders {
             services,
             checkpoint: Some(checkpoint),
             count_bytes: is_apart(state, job),
+            disk: self.disk(document.disk_mb),
         })
+    }
+
+    /// As much as the job asks for, up to what the configuration allows.
+    fn disk(&self, asked_mb: Option<u64>) -> DiskTerms {
+        let allowed = self.settings.disk;
+        let asked = asked_mb.map_or(u64::MAX, |mb| mb.saturating_mul(1 << 20));
+        let most = if allowed.bytes_max == 0 { u64::MAX } else { allowed.bytes_max };
+        let bytes_max = asked.min(most);
+        DiskTerms { bytes_max: if bytes_max == u64::MAX { 0 } else { bytes_max }, ..allowed }
+    }
+
+    fn preamble(&self, mut lines: Vec<String>, asked_mb: Option<u64>) -> Vec<String> {
+        let allowed_mb = self.disk(None).bytes_max >> 20;
+        if let Some(asked) = asked_mb.filter(|asked| allowed_mb > 0 && *asked > allowed_mb) {
+            lines.push(format!(
+                "The job asks for {asked} MB of disk and gets {allowed_mb} MB, the most that one may have here \
+                 (local.disk_mb_per_job)."
+            ));
+        }
+        lines
     }
 
     /// A token that the attempt's own process may show, and where. Without one the job runs all the same.

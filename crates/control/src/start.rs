@@ -63,9 +63,10 @@ pub struct Control {
     writer: Option<std::thread::JoinHandle<()>>,
 }
 
-/// Opens the ledger alone, so that a damaged or busy folder is refused before anything else is made.
-pub fn open_ledger(dir: &Path, lock: &Path) -> Result<Opened, StartError> {
-    let options = Options { lock: Some(lock.to_owned()), ..Options::default() };
+/// Opens the ledger alone, so that a damaged or busy folder is refused before anything else is made. `reserve_bytes` of
+/// the disk are set aside for it.
+pub fn open_ledger(dir: &Path, lock: &Path, reserve_bytes: u64) -> Result<Opened, StartError> {
+    let options = Options { lock: Some(lock.to_owned()), reserve_bytes, ..Options::default() };
     Ok(Ledger::open(dir, options)?)
 }
 

@@ -15,6 +15,10 @@ use crate::handle::{Inner, Published, Ticket};
 use crate::limits;
 use crate::machine::{Answers, Input, Machine};
 
+/// Why a command is refused while the log lives on its reserve.
+const DISK_FULL: &str = "the disk that holds the data folder is full; until there is room, only stopping, deleting and \
+                         reports of nodes are recorded";
+
 #[derive(Debug)]
 #[allow(
     clippy::large_enum_variant,
@@ -80,8 +84,14 @@ impl Writer {
 
     /// One batch. Returns when to wake.
     fn batch(&mut self, inputs: Vec<Input<Ticket>>) -> Option<Millis> {
+        self.look_at_disk();
         let mut step = self.machine.step(inputs, clock::wall());
-        let wake_at = step.wake_at;
+        let mut wake_at = step.wake_at;
+        if self.machine.disk_is_full() {
+            // Nothing says that there is room again.
+            let look = clock::wall().plus(limits::FULL_DISK_LOOK_MS);
+            wake_at = Some(wake_at.map_or(look, |at| at.min(look)));
+        }
         if step.batch.entries.is_empty() {
             let (answers, _) = self.machine.commit(step);
             self.answer(answers);
@@ -116,10 +126,22 @@ impl Writer {
                 let refusal = refusal_of(&error);
                 let refused = step.answers.into_iter().map(|(ticket, _)| (ticket, Err(refusal.clone())));
                 self.answer(refused.collect());
+                self.look_at_disk();
                 // What the plan wanted is wanted still.
                 Some(clock::wall().plus(limits::RETRY_COMMIT_MS))
             }
         }
+    }
+
+    /// While the disk is full, the log's reserve is there for what ends jobs and nodes.
+    fn look_at_disk(&mut self) {
+        let is_full = self.ledger.look_at_disk();
+        if is_full == self.machine.disk_is_full() {
+            return;
+        }
+        let why: Option<Arc<str>> = is_full.then(|| DISK_FULL.into());
+        self.inner.metrics.disk_is_full(why.clone());
+        self.machine.set_disk_full(why);
     }
 
     fn answer(&self, answers: Answers<Ticket>) {
@@ -131,7 +153,8 @@ impl Writer {
     }
 
     fn snapshot_if_due(&mut self) {
-        if self.ledger.snapshot_due() {
+        // A snapshot is for a quicker start; the reserve is not for that.
+        if self.ledger.snapshot_due() && !self.machine.disk_is_full() {
             let head = self.ledger.head();
             if let Err(error) = self.ledger.write_snapshot(self.machine.state(), head) {
                 tracing::warn!(%error, "a snapshot could not be written; the next start replays more");

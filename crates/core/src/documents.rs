@@ -37,6 +37,9 @@ pub struct JobDocument {
     /// Of a sweep's trial: the values that it tries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hyperparameters: Option<Value>,
+    /// How much disk it asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_mb: Option<u64>,
     /// What its names stood for when it was submitted.
     #[serde(default, skip_serializing_if = "Sources::is_empty")]
     pub sources: Sources,

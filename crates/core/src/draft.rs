@@ -21,6 +21,8 @@ pub struct Draft {
     /// What each of them means for the books.
     pub postings: Vec<Vec<Posting>>,
     pub touched: Touched,
+    /// The disk is full: the planner places no job and asks for no node.
+    pub disk_is_full: bool,
 }
 
 /// What events were about: where planning looks again, and where effects are read.
@@ -35,7 +37,13 @@ pub struct Touched {
 
 impl Draft {
     pub fn new(state: State) -> Self {
-        Self { state, events: Vec::new(), postings: Vec::new(), touched: Touched::default() }
+        Self {
+            state,
+            events: Vec::new(),
+            postings: Vec::new(),
+            touched: Touched::default(),
+            disk_is_full: false,
+        }
     }
 
     pub fn emit(&mut self, at: Millis, event: impl Into<Event>) {

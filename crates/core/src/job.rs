@@ -391,6 +391,14 @@ pub enum Exit {
     FinalizeFailed {
         message: Arc<str>,
     },
+    /// It wrote more than its disk quota, or its outputs are larger.
+    DiskQuota {
+        message: Arc<str>,
+    },
+    /// The node's disk ran short, and this attempt had taken most of it.
+    DiskShort {
+        message: Arc<str>,
+    },
     /// Of several processes on the node, the first that did not succeed, by its rank among all of the job.
     Process {
         rank: u32,
@@ -411,7 +419,9 @@ impl Exit {
             | Self::Stopped
             | Self::LeaseLost
             | Self::PrepareFailed { .. }
-            | Self::FinalizeFailed { .. } => None,
+            | Self::FinalizeFailed { .. }
+            | Self::DiskQuota { .. }
+            | Self::DiskShort { .. } => None,
         }
     }
 }

@@ -22,6 +22,7 @@ pub mod event;
 pub mod explain;
 pub mod family;
 pub mod forecast;
+mod full_disk;
 pub mod gpus;
 pub mod health;
 pub mod history;

@@ -31,6 +31,7 @@ mod routes;
 mod services;
 mod story;
 pub mod tokens;
+pub mod unfinished_uploads;
 mod workspace_files;
 
 pub use app::{App, Installation, Observability, ServerFacts};

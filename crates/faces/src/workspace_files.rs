@@ -20,7 +20,7 @@ use crate::limits;
 pub(crate) const BLOB_STORE: &str = "workspaceblobstore";
 /// The datastore of logs.
 pub(crate) const ARTIFACT_STORE: &str = "workspaceartifactstore";
-const BLOB_CONTAINER: &str = "azureml-blobstore";
+pub(crate) const BLOB_CONTAINER: &str = "azureml-blobstore";
 pub(crate) const ARTIFACT_CONTAINER: &str = "azureml";
 /// What the folders of runs begin with, in the container for artifacts; the run's id follows.
 pub(crate) const RUN_FOLDERS: &str = "ExperimentRun/dcid.";
@@ -241,7 +241,7 @@ pub(crate) async fn put_pieces(
     let store = Arc::clone(&app.store);
     let work = move || {
         let address = BlobAddress::new(&at.account, &at.container, &at.path).map_err(storage)?;
-        let mut upload = store.begin_upload().map_err(storage)?;
+        let mut upload = store.begin_upload(&address).map_err(storage)?;
         make(&mut |piece| upload.write(piece))?;
         store.put(&address, upload, Headers::default(), &Condition::default()).map(drop).map_err(storage)
     };
@@ -293,7 +293,7 @@ pub(crate) async fn copy(app: &App, from: BlobPath, to: BlobPath) -> Result<(), 
 
 fn copy_blob(store: &Store, from: &BlobAddress, to: &BlobAddress) -> neap_storage::Result<()> {
     let length = store.properties(from)?.length;
-    let mut upload = store.begin_upload()?;
+    let mut upload = store.begin_upload(to)?;
     let mut offset = 0;
     while offset < length {
         let piece = store.read(from, offset, limits::LOG_CHUNK_BYTES as usize)?;
@@ -344,6 +344,7 @@ pub(crate) async fn in_store<T: Send + 'static>(
 pub(crate) fn storage(error: neap_storage::Error) -> Refusal {
     let code = match error {
         neap_storage::Error::DiskFull { .. } => Code::StorageFull,
+        neap_storage::Error::AccountFull { .. } => Code::LimitReached,
         neap_storage::Error::BadName { .. } | neap_storage::Error::BadInput { .. } => Code::BadArgument,
         _ => Code::InternalError,
     };

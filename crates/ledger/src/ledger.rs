@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::lock::Lock;
 use crate::reader::{Damage, Reader};
 use crate::recent::Recent;
+use crate::reserve::Reserve;
 use crate::snapshot::{self, Snapshotter};
 use crate::start::Started;
 use crate::{costs, database, limits, past, projection, schema, start};
@@ -32,6 +33,8 @@ pub struct Options {
     pub release: String,
     /// The most pages the database may have; `None` is SQLite's own limit.
     pub pages_max: Option<u32>,
+    /// Disk space set aside for the log; see [`Ledger::look_at_disk`]. 0: none.
+    pub reserve_bytes: u64,
 }
 
 impl Default for Options {
@@ -42,6 +45,7 @@ impl Default for Options {
             check_older_chain: true,
             release: env!("CARGO_PKG_VERSION").into(),
             pages_max: None,
+            reserve_bytes: 0,
         }
     }
 }
@@ -86,6 +90,7 @@ pub struct Ledger {
     release: String,
     release_is_noted: bool,
     damage: Damage,
+    reserve: Reserve,
     _lock: Lock,
 }
 
@@ -110,6 +115,8 @@ impl Ledger {
 
         let path = dir.join(database::FILE);
         past::sweep(&path);
+        // Before anything is opened: on a full disk that takes the reserve.
+        let mut reserve = Reserve::open(dir, &path, options.reserve_bytes);
         create_private(&path)?;
         let mut connection = database::open_writer(&path)?;
         if let Some(pages) = options.pages_max {
@@ -129,6 +136,13 @@ impl Ledger {
         };
         let recent = Recent::default();
         let last_snapshot = started.snapshot.map_or(0, |head| head.seq);
+        let mut warnings = started.warnings;
+        if reserve.look() {
+            warnings.push(format!(
+                "the disk that holds {} is full: jobs can be stopped and deleted, and new work is refused until there is room",
+                dir.display()
+            ));
+        }
         let ledger = Self {
             check,
             snapshotter: Snapshotter::new(snapshots, options.snapshot_every, last_snapshot),
@@ -140,9 +154,11 @@ impl Ledger {
             release: options.release,
             release_is_noted: false,
             damage,
+            reserve,
             _lock: lock,
         };
-        let Started { state, head, replayed, warnings, .. } = started;
+        ledger.keep_wal_small(false, ledger.reserve.is_in_use());
+        let Started { state, head, replayed, .. } = started;
         Ok(Opened { ledger, state, head, replayed, warnings })
     }
 
@@ -168,9 +184,23 @@ impl Ledger {
             }
             Err(error) => {
                 self.after_failure();
+                if matches!(error, Error::Full { .. }) {
+                    let was = self.reserve.is_in_use();
+                    self.reserve.release();
+                    self.keep_wal_small(was, true);
+                }
                 Err(error)
             }
         }
+    }
+
+    /// Whether the disk is so full that the reserve is in use: then only what stops, deletes and cleans should be
+    /// written. Frees the reserve when the disk runs full, and takes it back when there is room.
+    pub fn look_at_disk(&mut self) -> bool {
+        let was = self.reserve.is_in_use();
+        let is = self.reserve.look();
+        self.keep_wal_small(was, is);
+        is
     }
 
     /// In this order: what was written and erased in one batch is erased.
@@ -274,6 +304,18 @@ impl Ledger {
             projection::erase(&self.connection, erased)?;
         }
         Ok(Head { seq, hash, at })
+    }
+
+    /// While the reserve is in use the write-ahead log goes round in what it has.
+    fn keep_wal_small(&self, was_in_use: bool, is_in_use: bool) {
+        if was_in_use == is_in_use {
+            return;
+        }
+        let pages =
+            if is_in_use { limits::RESERVE_CHECKPOINT_PAGES } else { limits::WAL_CHECKPOINT_PAGES };
+        if let Err(error) = self.connection.pragma_update(None, "wal_autocheckpoint", pages) {
+            tracing::warn!(%error, "the write-ahead log may grow");
+        }
     }
 
     fn note_release(&self) -> rusqlite::Result<()> {

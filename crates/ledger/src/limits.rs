@@ -29,3 +29,11 @@ pub const FINDINGS_MAX: usize = 100;
 pub const FULL_DISK_BYTES: u64 = 1024 * 1024;
 /// Rows of one listing.
 pub const LIST_ROWS_MAX: u32 = 10_000;
+/// What the log sets aside of its disk, unless the configuration says otherwise.
+pub const RESERVE_BYTES: u64 = 64 * 1024 * 1024;
+/// Of a small disk at most one part in this many.
+pub const RESERVE_DISK_SHARE: u64 = 16;
+/// Looks at the free space between two checks that the write-ahead log still has its blocks.
+pub const RESERVE_LOOKS_PER_CHECK: u32 = 256;
+/// Pages in the write-ahead log at which they are carried over while the reserve is in use: it must not grow then.
+pub const RESERVE_CHECKPOINT_PAGES: u32 = 64;

@@ -133,6 +133,14 @@ pub enum Exit {
     FinalizeFailed {
         message: String,
     },
+    /// It wrote more than its disk quota, or its outputs are larger; the message says how much and what the limit is.
+    DiskQuota {
+        message: String,
+    },
+    /// The node's disk ran short, and this attempt had taken most of it.
+    DiskShort {
+        message: String,
+    },
     /// Of several processes on the node, the first that did not succeed, by its rank among all of the job.
     Process {
         rank: u32,
@@ -303,6 +311,19 @@ pub struct AttemptSpec {
     /// Its data is elsewhere, and what is moved for it is to be counted and told.
     #[serde(default)]
     pub count_bytes: bool,
+    #[serde(default)]
+    pub disk: DiskTerms,
+}
+
+/// How much of its node's disk an attempt may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskTerms {
+    /// In its folders, inputs and code among it; each file and all outputs together are no larger either. 0: no limit.
+    #[serde(default)]
+    pub bytes_max: u64,
+    /// Free bytes that jobs leave on the disk. 0: none.
+    #[serde(default)]
+    pub free_bytes_min: u64,
 }
 
 /// What is kept of an attempt for the next one.

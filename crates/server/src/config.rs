@@ -12,12 +12,14 @@ use neap_providers::{EngineKind, EngineSettings, Eviction};
 use serde::Deserialize;
 
 mod check;
+mod disk;
 mod limits;
 mod locations;
 mod outgoing;
 mod read;
 mod sizes;
 
+pub use disk::{DiskRules, DiskSpace, StorageRules};
 pub use limits::Limits;
 pub use locations::{ChargeRules, LocationRule};
 pub use outgoing::OutgoingConfig;
@@ -52,6 +54,7 @@ pub struct Config {
     pub metrics: MetricsRule,
     pub alerts: AlertRules,
     pub local: Local,
+    pub storage: StorageRules,
     pub inputs: InputRules,
     pub outputs: OutputRules,
     pub outgoing: OutgoingConfig,
@@ -200,6 +203,10 @@ pub struct Local {
     pub simulated_agents: bool,
     /// How low-priority nodes are taken back; absent: nobody does it.
     pub eviction: Option<EvictionRule>,
+    /// Disk that one attempt may take, in MB; absent: half of what is free when the server starts.
+    pub disk_mb_per_job: Option<u64>,
+    /// Disk that jobs leave free, in MB; of a small disk at most a sixteenth.
+    pub disk_reserve_mb: u64,
 }
 
 /// Low-priority nodes are taken back after a random while.
@@ -270,6 +277,7 @@ impl Default for Config {
             metrics: MetricsRule::default(),
             alerts: AlertRules::default(),
             local: Local::default(),
+            storage: StorageRules::default(),
             inputs: InputRules::default(),
             outputs: OutputRules::default(),
             outgoing: OutgoingConfig::default(),
@@ -289,6 +297,8 @@ impl Default for Local {
             emulate_gpus: 0,
             simulated_agents: false,
             eviction: None,
+            disk_mb_per_job: None,
+            disk_reserve_mb: 256,
         }
     }
 }
@@ -559,7 +569,7 @@ metrics: {open: perhaps}
         let expected = [
             "line 1: lease_ttl_seconds: must be a whole number, 0 or more",
             "line 2: locl: unknown key; did you mean `local`?",
-            "line 3: colour: unknown key; there are locations, sizes, prices, charges, default_location, lease_ttl_seconds, stop_grace_seconds, teams, log_bytes_max, checkpoint_interval_seconds, limits, audiences, metrics, alerts, local, inputs, outputs, outgoing, environments",
+            "line 3: colour: unknown key; there are locations, sizes, prices, charges, default_location, lease_ttl_seconds, stop_grace_seconds, teams, log_bytes_max, checkpoint_interval_seconds, limits, audiences, metrics, alerts, local, storage, inputs, outputs, outgoing, environments",
             "line 5: local.max_nodes: must be a whole number from 0 to 4294967295",
             "line 6: local.capacity: must be one of nominal, strict",
             "line 8: local.eviction.mean: '2h' is not an ISO 8601 duration such as PT2M or PT1H30M: it does not begin with P",

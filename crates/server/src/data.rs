@@ -137,6 +137,10 @@ impl DataFolder {
     }
 
     pub fn remember_port(&self, port: u16) -> io::Result<()> {
+        // On a full disk, writing it anew would only lose it.
+        if self.last_port() == Some(port) {
+            return Ok(());
+        }
         fs::write(self.root.join("port"), port.to_string())
     }
 

@@ -17,6 +17,9 @@ mod watch;
 mod webhook;
 mod wire;
 
-pub use config::{AlertRules, CapacityRule, Config, ConfigError, ContainerRule, IsolationRule, MetricsRule};
+pub use config::{
+    AlertRules, CapacityRule, Config, ConfigError, ContainerRule, DiskRules, DiskSpace, IsolationRule,
+    MetricsRule,
+};
 pub use data::{ClientFile, DataFolder, Installation, ServerFile};
 pub use run::{DEFAULT_GROUP, DEFAULT_WORKSPACE, ServerError, ServerOptions, run};

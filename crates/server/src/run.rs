@@ -17,14 +17,15 @@ use neap_parallel::Batches;
 use neap_protocol::Isolation;
 use neap_providers::{LocalProvider, LocalSettings, News, Provider, SimulatedProvider};
 use neap_sandbox::Gpu;
-use neap_storage::Store;
+use neap_protocol::DiskTerms;
+use neap_storage::{Store, StoreLimits};
 use neap_storage::joblog::JobLogs;
 use neap_storage::sas::SasKey;
 use neap_tracking::Tracking;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-use crate::config::{Config, ConfigError, EvictionRule};
+use crate::config::{Config, ConfigError, DiskRules, DiskSpace, EvictionRule};
 use crate::data::{ClientFile, DataFolder, Installation, ServerFile};
 use crate::housekeeping;
 use crate::listen::{Front, bind};
@@ -103,6 +104,7 @@ pub fn run(options: &ServerOptions) -> Result<(), ServerError> {
         isolation_missing: capabilities.missing,
         node_logs: folder.node_logs(),
     };
+    let disk = config.disk_rules(DiskSpace::of(folder.root()).unwrap_or_default());
     let gpus = gpus(options, &config);
     let machine = Capacity {
         cpus_milli: machine.cpus_milli,
@@ -110,7 +112,7 @@ pub fn run(options: &ServerOptions) -> Result<(), ServerError> {
         gpus: u32::try_from(gpus.len()).unwrap_or(u32::MAX),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(Server { options, folder, config, machine, gpus }.serve(facts))
+    runtime.block_on(Server { options, folder, config, disk, machine, gpus }.serve(facts))
 }
 
 /// What nodes have of GPUs: the machine's, or so many that are pretended.
@@ -131,6 +133,7 @@ struct Server<'a> {
     options: &'a ServerOptions,
     folder: DataFolder,
     config: Config,
+    disk: DiskRules,
     machine: Capacity,
     gpus: Vec<Gpu>,
 }
@@ -149,7 +152,7 @@ struct Keys {
 impl Server<'_> {
     async fn serve(self, facts: ServerFacts) -> Result<(), ServerError> {
         // First of all: a second server must not touch what the first one uses.
-        let opened = open_ledger(&self.folder).await?;
+        let opened = open_ledger(&self.folder, self.disk.log_reserve_bytes).await?;
         let installation = self.folder.installation()?;
         let listen = self.options.listen;
         let listener = bind(listen, self.folder.last_port())
@@ -161,7 +164,7 @@ impl Server<'_> {
         let url = format!("https://{host}:{}", address.port());
 
         let keys = self.keys(&host)?;
-        let store = Arc::new(Store::open(&self.folder.blobs())?);
+        let store = Arc::new(Store::open_limited(&self.folder.blobs(), self.store_limits())?);
         let tracking = Arc::new(Tracking::open(&self.folder.tracking())?);
         let batches = Arc::new(Batches::open(&self.folder.parallel())?);
         let (news_sender, news) = mpsc::unbounded_channel();
@@ -182,6 +185,10 @@ impl Server<'_> {
                 isolation: self.config.isolation(),
                 log_bytes_max: self.config.log_bytes_max,
                 checkpoint_interval_ms: self.config.checkpoint_interval_seconds.saturating_mul(1000),
+                disk: DiskTerms {
+                    bytes_max: self.disk.job_bytes_max,
+                    free_bytes_min: self.disk.free_bytes_min,
+                },
                 tracking: Some(TrackingOrders {
                     installation: installation.id.clone(),
                     tokens: keys.runs.clone(),
@@ -248,6 +255,7 @@ impl Server<'_> {
         };
         let serving = tokio::spawn(front.serve(listener));
         tokio::spawn(neap_faces::checkpoints::tidy(app.clone()));
+        tokio::spawn(neap_faces::unfinished_uploads::tidy(app.clone()));
         tokio::spawn(neap_faces::conduct::run(app));
         tokio::spawn(housekeeping::renew_certificate(keys.authority));
         if let Some(every) = self.config.charges.sampling() {
@@ -278,6 +286,13 @@ impl Server<'_> {
         self.folder.remove_server_file();
         tracing::info!("ended");
         if left > 0 { Err(ServerError::NodesLeft { nodes: left }) } else { Ok(()) }
+    }
+
+    fn store_limits(&self) -> StoreLimits {
+        StoreLimits {
+            account_bytes_max: self.disk.workspace_bytes_max,
+            free_bytes_min: self.disk.free_bytes_min,
+        }
     }
 
     fn observability(&self) -> Result<Observability, ServerError> {
@@ -370,10 +385,13 @@ fn audiences(authority: &Authority, port: u16, configured: &[String]) -> Audienc
 }
 
 /// A server that was just killed may hold its lock for a moment longer: that is waited for.
-async fn open_ledger(folder: &DataFolder) -> Result<neap_ledger::Opened, neap_control::StartError> {
+async fn open_ledger(
+    folder: &DataFolder,
+    reserve_bytes: u64,
+) -> Result<neap_ledger::Opened, neap_control::StartError> {
     let mut patience = LOCK_TRIES;
     loop {
-        match neap_control::open_ledger(&folder.ledger(), &folder.lock()) {
+        match neap_control::open_ledger(&folder.ledger(), &folder.lock(), reserve_bytes) {
             Err(neap_control::StartError::Ledger(neap_ledger::Error::InUse { .. })) if patience > 0 => {
                 patience -= 1;
                 tokio::time::sleep(LOCK_PAUSE).await;

@@ -93,6 +93,7 @@ impl Growing<'_> {
         };
         self.add(new)?;
         self.length += new.len() as u64;
+        self.store.usage().add(self.address.account(), self.address.container(), new.len() as u64);
         self.store.followed().announce(self.address, self.length);
         Ok(self.length)
     }

@@ -100,6 +100,22 @@ pub enum Error {
         /// On which file.
         path: PathBuf,
     },
+    /// The account (a workspace) keeps as much as it may.
+    #[error(
+        "the workspace keeps {} of the {} that it may (storage.workspace_mb_max), {holders}; nothing of this request \
+         was kept. Delete what is no longer needed, or ask for more",
+        crate::usage::mb(*kept_bytes), crate::usage::mb(*max_bytes)
+    )]
+    AccountFull {
+        /// The account.
+        account: String,
+        /// What it keeps, with what is on its way in.
+        kept_bytes: u64,
+        /// What it may keep.
+        max_bytes: u64,
+        /// Its largest containers.
+        holders: String,
+    },
     /// A folder of the store was replaced by a link.
     #[error("{path} is a symbolic link, which the blob store never follows; remove it")]
     Link {

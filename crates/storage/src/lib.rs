@@ -21,6 +21,7 @@ mod range;
 pub mod sas;
 mod store;
 mod upload;
+mod usage;
 
 pub use blocks::{BlockKind, BlockRef};
 pub use error::Error;
@@ -33,6 +34,7 @@ pub use range::ByteRange;
 pub use sas::{Bound, Grant, Permission, SasKey, Scope};
 pub use store::{Condition, OpenBlob, Store};
 pub use upload::Upload;
+pub use usage::StoreLimits;
 
 /// What a call of this crate gives back.
 pub type Result<T> = std::result::Result<T, Error>;

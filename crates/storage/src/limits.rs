@@ -41,6 +41,10 @@ pub const LOG_RANKS_MAX: u32 = 16_384;
 pub const MERGED_LINE_BYTES_MAX: usize = 64 * 1_024;
 /// Job logs whose index is kept in memory; the rest are read again from their files.
 pub const LOG_INDEXES_IN_MEMORY_MAX: usize = 4_096;
+/// Bytes of an upload between two looks at the free space of the disk.
+pub const FREE_CHECK_BYTES: u64 = 4 * 1024 * 1024;
+/// Containers that a refusal for lack of room names, the largest first.
+pub const HOLDERS_TOLD_MAX: usize = 3;
 /// Longest time for which a signed URL may be made.
 pub const SAS_LIFETIME_S_MAX: i64 = 366 * 86_400;
 /// Redirects that are followed for data on the web; each is checked like the first address.

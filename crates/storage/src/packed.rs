@@ -207,6 +207,16 @@ impl Packed {
         Ok(bytes)
     }
 
+    /// The bytes of packed blobs by account and container.
+    pub fn container_bytes(&self) -> Result<Vec<(String, String, u64)>> {
+        let sql = "SELECT account, container, sum(length) FROM packed GROUP BY account, container";
+        let connection = self.lock();
+        let rows = cached(&connection, sql).and_then(|mut statement| {
+            statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, number(row, 2)?)))?.collect()
+        });
+        rows.map_err(Error::database("read", &self.path))
+    }
+
     pub fn remove_account(&self, account: &str) -> Result<()> {
         let mut container = String::new();
         while let Some((_, next)) =

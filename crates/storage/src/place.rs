@@ -88,7 +88,7 @@ impl Store {
     /// Gives a packed blob a file of its own, with `more` at its end. The caller has the turn.
     pub(crate) fn move_out(&self, address: &BlobAddress, path: &Path, more: &[u8]) -> Result<()> {
         let packed = self.packed().blob(address)?.ok_or_else(|| Error::no_container(address))?;
-        let mut upload = Upload::create(self.temporary_path(), u64::MAX)?;
+        let mut upload = Upload::create(self.temporary_path(), u64::MAX, None)?;
         upload.write(&packed.body)?;
         upload.write(more)?;
         upload.file().sync_data().map_err(Error::io("write", upload.path()))?;

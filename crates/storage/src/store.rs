@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest, Sha256};
 
@@ -16,6 +16,7 @@ use crate::names::{check_account, check_container, path_of, properties_path};
 use crate::packed::Packed;
 use crate::place::Found;
 use crate::properties::{Sidecar, check_metadata, gather};
+use crate::usage::{Charge, StoreLimits, Usage, tree_bytes};
 use crate::{
     BLOB_BYTES_MAX, BlobAddress, BlobProperties, Error, Follower, Headers, PACKED_BYTES_MAX, Result, Upload,
 };
@@ -77,6 +78,8 @@ pub struct Store {
     followed: Followed,
     packed: Packed,
     packed_bytes_max: u64,
+    limits: StoreLimits,
+    usage: Arc<Usage>,
 }
 
 impl Store {
@@ -85,7 +88,31 @@ impl Store {
     /// # Assumptions
     /// No other process writes below this folder.
     pub fn open(root: &Path) -> Result<Self> {
-        Self::open_packing(root, PACKED_BYTES_MAX)
+        Self::open_limited(root, StoreLimits::default())
+    }
+
+    /// The same with limits on what it holds. With one on accounts, everything is counted first, which looks at every
+    /// file.
+    pub fn open_limited(root: &Path, limits: StoreLimits) -> Result<Self> {
+        let mut store = Self::open_packing(root, PACKED_BYTES_MAX)?;
+        let usage = Usage::new(root, limits);
+        if usage.counts() {
+            usage.count_files()?;
+            for (account, container, bytes) in store.packed.container_bytes()? {
+                usage.add(&account, &container, bytes);
+            }
+        }
+        store.limits = limits;
+        store.usage = Arc::new(usage);
+        Ok(store)
+    }
+
+    pub fn limits(&self) -> StoreLimits {
+        self.limits
+    }
+
+    pub(crate) fn usage(&self) -> &Usage {
+        &self.usage
     }
 
     /// The same with another limit for packed blobs.
@@ -107,6 +134,8 @@ impl Store {
             followed: Followed::default(),
             packed: Packed::open(root)?,
             packed_bytes_max,
+            limits: StoreLimits::default(),
+            usage: Arc::new(Usage::new(root, StoreLimits::default())),
         };
         store.forget_lost_containers()?;
         Ok(store)
@@ -144,38 +173,23 @@ impl Store {
     /// Removes a container and all its blobs. Removing what is not there is no error.
     pub fn delete_container(&self, account: &str, container: &str) -> Result<()> {
         let path = self.container_path(account, container)?;
-        self.remove_tree(&path, || self.packed.remove_container(account, container))
+        self.remove_tree(&path, || self.packed.remove_container(account, container))?;
+        self.usage.forget(account, Some(container));
+        Ok(())
     }
 
     /// How much an account's blobs take, all together: looks at every file, so it takes long where there are many.
     pub fn account_bytes(&self, account: &str) -> Result<u64> {
         check_account(account)?;
-        let mut bytes = self.packed.account_bytes(account)?;
-        let mut folders = vec![self.root.join(account)];
-        while let Some(folder) = folders.pop() {
-            let entries = match fs::read_dir(&folder) {
-                Ok(entries) => entries,
-                Err(e) if e.kind() == ErrorKind::NotFound => continue,
-                Err(e) => return Err(Error::io("list", &folder)(e)),
-            };
-            for entry in entries {
-                let entry = entry.map_err(Error::io("list", &folder))?;
-                // What went meanwhile takes nothing; links are not followed.
-                let Ok(found) = entry.metadata() else { continue };
-                if found.is_dir() {
-                    folders.push(entry.path());
-                } else {
-                    bytes += found.len();
-                }
-            }
-        }
-        Ok(bytes)
+        Ok(self.packed.account_bytes(account)? + tree_bytes(&self.root.join(account))?)
     }
 
     /// Removes an account, its containers and their blobs. Removing what is not there is no error.
     pub fn delete_account(&self, account: &str) -> Result<()> {
         check_account(account)?;
-        self.remove_tree(&self.root.join(account), || self.packed.remove_account(account))
+        self.remove_tree(&self.root.join(account), || self.packed.remove_account(account))?;
+        self.usage.forget(account, None);
+        Ok(())
     }
 
     fn remove_tree(&self, path: &Path, remove_packed: impl FnOnce() -> Result<()>) -> Result<()> {
@@ -190,9 +204,16 @@ impl Store {
         fs::remove_dir_all(&aside).map_err(Error::io("remove", &aside))
     }
 
-    /// Begins an upload for [`Store::put`].
-    pub fn begin_upload(&self) -> Result<Upload> {
-        Upload::create(self.temporary_path(), BLOB_BYTES_MAX)
+    /// Begins an upload for [`Store::put`] of this blob.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`] and [`Error::AccountFull`] as soon as there is no room, here or while it is written.
+    pub fn begin_upload(&self, address: &BlobAddress) -> Result<Upload> {
+        Upload::create(self.temporary_path(), BLOB_BYTES_MAX, Some(self.charge(address)?))
+    }
+
+    pub(crate) fn charge(&self, address: &BlobAddress) -> Result<Charge> {
+        Charge::begin(self.usage.clone(), address.account())
     }
 
     /// Puts an upload in the place of the blob, if the condition holds. Atomic and durable: after
@@ -220,6 +241,7 @@ impl Store {
         })?;
         sync_folder(&path)?;
         self.forget_row(address);
+        self.count_replaced(address, current.as_ref().map_or(0, |found| found.properties().length), meta.len());
         let properties = gather(&meta, &properties_path(&path));
         self.followed.announce(address, properties.length);
         Ok(properties)
@@ -233,7 +255,7 @@ impl Store {
         headers: Headers,
         condition: &Condition,
     ) -> Result<BlobProperties> {
-        let mut upload = self.begin_upload()?;
+        let mut upload = self.begin_upload(address)?;
         upload.write(bytes)?;
         self.put(address, upload, headers, condition)
     }
@@ -299,8 +321,14 @@ impl Store {
         if let Found::File(_) = found {
             self.remove_file(address, &path)?;
         }
+        self.count_replaced(address, found.properties().length, 0);
         self.followed.announce(address, 0);
         Ok(())
+    }
+
+    fn count_replaced(&self, address: &BlobAddress, before: u64, after: u64) {
+        self.usage.subtract(address.account(), address.container(), before);
+        self.usage.add(address.account(), address.container(), after);
     }
 
     fn remove_file(&self, address: &BlobAddress, path: &Path) -> Result<()> {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use md5::{Digest, Md5};
 
+use crate::usage::Charge;
 use crate::{Error, Result};
 
 /// An upload in progress. Dropping it forgets what was written.
@@ -16,6 +17,8 @@ pub struct Upload {
     md5: Md5,
     length: u64,
     length_max: u64,
+    /// Absent: bytes that the account has already, in another form.
+    charge: Option<Charge>,
 }
 
 impl std::fmt::Debug for Upload {
@@ -28,9 +31,9 @@ impl std::fmt::Debug for Upload {
 }
 
 impl Upload {
-    pub(crate) fn create(path: PathBuf, length_max: u64) -> Result<Self> {
+    pub(crate) fn create(path: PathBuf, length_max: u64, charge: Option<Charge>) -> Result<Self> {
         let file = File::create_new(&path).map_err(Error::io("make the temporary file", &path))?;
-        Ok(Self { file, path, md5: Md5::new(), length: 0, length_max })
+        Ok(Self { file, path, md5: Md5::new(), length: 0, length_max, charge })
     }
 
     /// Adds bytes. After an error the upload can only be dropped.
@@ -43,13 +46,21 @@ impl Upload {
                 max: self.length_max,
             });
         }
+        if let Some(charge) = &mut self.charge {
+            charge.take(bytes.len() as u64)?;
+        }
         self.md5.update(bytes);
         self.file.write_all(bytes).map_err(Error::io("write", &self.path))
     }
 
     /// Adds a whole file, by the kernel's own copying where it can.
-    pub(crate) fn copy_from(&mut self, path: &Path) -> Result<()> {
+    /// `is_counted`: the account has room for these bytes already.
+    pub(crate) fn copy_from(&mut self, path: &Path, is_counted: bool) -> Result<()> {
         let mut source = File::open(path).map_err(Error::io("read", path))?;
+        let length = source.metadata().map_err(Error::io("read", path))?.len();
+        if let Some(charge) = &mut self.charge {
+            if is_counted { charge.write(length)? } else { charge.take(length)? }
+        }
         let copied = std::io::copy(&mut source, &mut self.file).map_err(Error::io("write", &self.path))?;
         self.length = self.length.saturating_add(copied);
         Ok(())

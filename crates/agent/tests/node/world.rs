@@ -186,6 +186,7 @@ impl World {
             services: Vec::new(),
             checkpoint: None,
             count_bytes: false,
+            disk: Default::default(),
         }
     }
 

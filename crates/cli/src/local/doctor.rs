@@ -8,7 +8,7 @@ use crate::settings::{Settings, data_folder};
 use crate::terminal::Terminal;
 use clap::Args;
 use neap_core::units::many;
-use neap_server::{Config, ContainerRule};
+use neap_server::{Config, ContainerRule, DiskSpace};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -70,6 +70,7 @@ fn examine(data: &Path) -> Value {
         "container_engine": config.as_ref().map_or_else(|_| "unknown until the configuration can be read".to_owned(), engine),
         "data_folder": data.display().to_string(),
         "data_folder_free_mb": free_mb(data),
+        "disk": config.as_ref().map_or_else(|_| Vec::new(), |config| disk(config, data)),
         "configuration": match &config {
             Err(wrong) => wrong.to_string(),
             Ok(_) if data.join(CONFIG).exists() => "can be read".to_owned(),
@@ -108,6 +109,31 @@ fn version_of(program: &str) -> Value {
 fn free_mb(data: &Path) -> Option<u64> {
     let there = data.ancestors().find(|path| path.exists())?;
     rustix::fs::statvfs(there).ok().map(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) >> 20)
+}
+
+/// Which limits on disk are in force, and how.
+fn disk(config: &Config, data: &Path) -> Vec<String> {
+    let Some(space) = data.ancestors().find(|path| path.exists()).and_then(DiskSpace::of) else {
+        return Vec::new();
+    };
+    let rules = config.disk_rules(space);
+    let mb = |bytes: u64| bytes >> 20;
+    vec![
+        format!(
+            "a job may take {} MB (local.disk_mb_per_job{}); counted while it runs, containers' own layers aside",
+            mb(rules.job_bytes_max),
+            if config.local.disk_mb_per_job.is_none() { ", by default half of what is free" } else { "" },
+        ),
+        format!("jobs and uploads leave {} MB free (local.disk_reserve_mb)", mb(rules.free_bytes_min)),
+        match rules.workspace_bytes_max {
+            0 => "a workspace may keep as much as there is room for (storage.workspace_mb_max)".to_owned(),
+            most => format!("a workspace may keep {} MB (storage.workspace_mb_max)", mb(most)),
+        },
+        format!(
+            "{} MB are set aside for the log, so that jobs can be stopped on a full disk (storage.reserve_mb)",
+            mb(rules.log_reserve_bytes.min(space.total_bytes / 16))
+        ),
+    ]
 }
 
 fn server_state(data: &Path) -> Value {
@@ -171,6 +197,9 @@ fn for_people(report: &Value) -> String {
     row("Python", &said("python"));
     row("Containers", &said("container_engine"));
     row("Data folder", &format!("{} ({} MB free)", said("data_folder"), report["data_folder_free_mb"]));
+    for line in list("disk") {
+        row("Disk", &line);
+    }
     row("Configuration", &said("configuration"));
     row("Server", &said("server"));
     text

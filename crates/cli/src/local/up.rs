@@ -121,6 +121,11 @@ fn detach(args: &UpArgs, data: &Path, terminal: &Terminal) -> Outcome<ExitCode> 
     match started {
         Ok(url) => {
             terminal.note(&format!("serving at {url}, data in {}", data.display()));
+            if neap_ledger::reserve_is_in_use(&data.join("ledger")) {
+                terminal.warning(
+                    "the disk is full: jobs can be stopped and deleted, and new work is refused until there is room",
+                );
+            }
             terminal.note("point a shell at it:  eval \"$(neap env)\"     stop it:  neap down");
             Ok(ExitCode::SUCCESS)
         }

@@ -390,6 +390,19 @@ pub fn outcome_of_exit(job: &Job, exit: &Exit) -> Result<Outcome, Requeue> {
             format!("The command used more than its {limit_mb} MB of memory and was ended."),
             "Use less memory, ask for more (resources.properties.neap.memory_gb), or a larger size.",
         ),
+        (_, Exit::DiskQuota { message }) => Ok(Outcome::failed(
+            Class::UserCode,
+            "DiskQuotaExceeded",
+            message.clone(),
+            "Write less, delete what is no longer needed while the job runs, or ask for more with \
+             resources.properties.neap.disk_mb (local.disk_mb_per_job is the most).",
+        )),
+        (_, Exit::DiskShort { message }) => Ok(Outcome::failed(
+            Class::QuotaCapacity,
+            "DiskSpaceShort",
+            message.clone(),
+            "Make room on the node's disk, or let the job write less; 'neap doctor' shows how much is free.",
+        )),
         (_, Exit::Stopped) => {
             retries::again(job, Cause::NodeLost, "its node stopped it while leaving".into())
         }

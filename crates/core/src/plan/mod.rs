@@ -183,6 +183,10 @@ fn plan_cluster(draft: &mut Draft, id: ClusterId, now: Millis, budget: usize) ->
     // What is beyond the maximum goes before anything new could come onto it.
     windows::stop(draft, id, now);
     scale::beyond_maximum(draft, id, now);
+    if draft.disk_is_full {
+        scale::release_finished(draft, id, now);
+        return false;
+    }
     let seen = |draft: &Draft| {
         let cluster = draft.state.clusters.get(&id)?;
         Some((cluster.live, cluster.unheard, cluster.mix.as_ref().map(|mix| mix.dedicated.live)))

@@ -49,14 +49,20 @@ pub fn scale(draft: &mut Draft, id: ClusterId, now: Millis) {
     }
 }
 
-fn scale_once(draft: &mut Draft, id: ClusterId, now: Millis) {
-    let Some(cluster) = draft.state.clusters.get(&id) else { return };
+/// Lets nodes go that are only there to go. Returns what a lock keeps the scale from, if one does.
+pub fn release_finished(draft: &mut Draft, id: ClusterId, now: Millis) -> Option<Cut> {
+    let cluster = draft.state.clusters.get(&id)?;
     let locked = lock::scaling_cut(&draft.state, cluster).filter(|_| !planted::is(Bug::LockIgnored));
     let done: Vec<_> = done_with(&draft.state, cluster, locked.is_some());
     for (id, reason) in done {
         let deadline = now.plus(draft.state.settings.leave_deadline_ms);
         draft.emit(now, NodeLeaving { id, deadline, reason });
     }
+    locked
+}
+
+fn scale_once(draft: &mut Draft, id: ClusterId, now: Millis) {
+    let locked = release_finished(draft, id, now);
     let Some(cluster) = draft.state.clusters.get(&id) else { return };
     let mut demands = demand(&draft.state, cluster, now);
     if let Some(cut) = locked {

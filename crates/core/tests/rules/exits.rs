@@ -92,6 +92,8 @@ fn each_exit_has_its_meaning() {
         (prepare_failed(Class::Environment), failed(Class::Environment, "PrepareFailed")),
         (prepare_failed(Class::Identity), failed(Class::Identity, "PrepareFailed")),
         (prepare_failed(Class::QuotaCapacity), Err(Cause::Unprepared)),
+        (Exit::DiskQuota { message: "no".into() }, failed(Class::UserCode, "DiskQuotaExceeded")),
+        (Exit::DiskShort { message: "no".into() }, failed(Class::QuotaCapacity, "DiskSpaceShort")),
         (finalize_failed, failed(Class::System, "OutputsNotStored")),
     ] {
         assert_eq!(verdict(&running(), &exit), expect, "{exit:?}");

@@ -150,6 +150,8 @@ impl From<Error> for Failure {
                     "The server's disk is full; nothing of this request was kept. Tell its operator.";
                 return Self::new(StatusCode::INSUFFICIENT_STORAGE, "InsufficientStorage", message);
             }
+            // Not 507: clients try that again, and nothing changes by itself.
+            Error::AccountFull { .. } => (StatusCode::CONFLICT, "WorkspaceQuotaExceeded"),
             Error::Link { .. } | Error::Io { .. } => {
                 tracing::error!("{error}");
                 return Self::internal();

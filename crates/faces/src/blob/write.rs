@@ -42,7 +42,7 @@ pub(super) async fn put(
     }
     let alive = face.clone();
     let properties = take_in(face, body, move |incoming| {
-        let mut upload = store.begin_upload()?;
+        let mut upload = store.begin_upload(&address)?;
         incoming.write_to(&mut upload)?;
         check_md5(&upload, announced, address.name())?;
         alive.refuse_the_dead(access.bound)?;
@@ -71,7 +71,7 @@ pub(super) async fn put_block(
     refuse_too_long(headers, BLOCK_BYTES_MAX)?;
     let store = face.store.clone();
     take_in(face, body, move |incoming| {
-        let mut upload = store.begin_block()?;
+        let mut upload = store.begin_block(&address)?;
         incoming.write_to(&mut upload)?;
         check_md5(&upload, announced, address.name())?;
         Ok(store.stage_block(&address, &id, upload)?)

@@ -26,7 +26,7 @@ pub(crate) fn get(app: &App, ask: &Ask) -> Result<Response, Refusal> {
         "started": app.server.started.rfc3339(),
         "uptime_ms": app.now().since(app.server.started),
         "url": ask.base,
-        "read_only": app.control.reader().read_only(),
+        "read_only": app.control.ledger_closed(),
         "stopping": state.draining.is_some(),
         "seq": seq,
         "workspaces": state.workspaces.len(),

@@ -74,7 +74,7 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         let identity = root.join("identity");
-        let opened = neap_control::open_ledger(&root.join("ledger"), &root.join("neap.lock")).unwrap();
+        let opened = neap_control::open_ledger(&root.join("ledger"), &root.join("neap.lock"), 0).unwrap();
         let store = Arc::new(Store::open(&root.join("blobs")).unwrap());
         let now_s = clock::unix_seconds();
         let authority = Arc::new(Authority::open(&identity, &[], now_s).unwrap());
@@ -94,6 +94,7 @@ impl World {
                 },
                 logs: JobLogs::open(store.clone(), &root.join("joblogs")).unwrap(),
                 orders: OrderSettings {
+                    disk: Default::default(),
                     base_url: "https://127.0.0.1:8443".into(),
                     isolation: neap_protocol::Isolation::Off,
                     log_bytes_max: 1 << 20,

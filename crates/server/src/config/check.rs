@@ -28,6 +28,9 @@ impl Config {
         self.check_limits(problems);
         self.check_alerts(problems);
         self.check_local(problems);
+        let least = "must be at least 1";
+        problems.tell_if(self.local.disk_mb_per_job == Some(0), "local.disk_mb_per_job", least);
+        problems.tell_if(self.storage.workspace_mb_max == Some(0), "storage.workspace_mb_max", least);
         self.check_paths(problems);
         self.outgoing.check(problems);
         self.check_sizes(problems);

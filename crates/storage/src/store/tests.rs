@@ -269,7 +269,7 @@ fn what_is_missing_is_named() {
         room.store.put_bytes(&elsewhere, b"", Headers::default(), &none).map(drop),
         room.store.append_at(&elsewhere, 0, b"x").map(drop),
         room.store.list("neapst1", "other", &ListQuery::default()).map(drop),
-        room.store.stage_block(&elsewhere, "QUE=", room.store.begin_block().unwrap()),
+        room.store.stage_block(&elsewhere, "QUE=", room.store.begin_block(&elsewhere).unwrap()),
     ] {
         assert!(matches!(result, Err(Error::ContainerNotFound { .. })), "{result:?}");
     }
@@ -322,7 +322,7 @@ fn blocks_are_put_together_in_the_order_of_the_list() {
     let room = room();
     let id = |text: &str| STANDARD.encode(text);
     for (name, text) in [("b1", "one "), ("b2", "two "), ("b3", "three ")] {
-        let mut upload = room.store.begin_block().unwrap();
+        let mut upload = room.store.begin_block(&blob("big")).unwrap();
         upload.write(text.as_bytes()).unwrap();
         room.store.stage_block(&blob("big"), &id(name), upload).unwrap();
     }
@@ -340,7 +340,7 @@ fn blocks_are_put_together_in_the_order_of_the_list() {
     assert!(matches!(commit(&list), Err(Error::UnknownBlock { .. })), "used up");
     let committed = commit(&[block("b1", BlockKind::Committed)]);
     assert!(matches!(committed, Err(Error::UnknownBlock { .. })));
-    let bad = room.store.stage_block(&blob("big"), "../..", room.store.begin_block().unwrap());
+    let bad = room.store.stage_block(&blob("big"), "../..", room.store.begin_block(&blob("big")).unwrap());
     assert!(matches!(bad, Err(Error::BadInput { .. })));
     assert_eq!(room.names(&ListQuery::default()), ["big"], "blocks are not listed");
 }
@@ -348,7 +348,7 @@ fn blocks_are_put_together_in_the_order_of_the_list() {
 #[test]
 fn blocks_that_were_never_used_are_swept() {
     let room = room();
-    let upload = room.store.begin_block().unwrap();
+    let upload = room.store.begin_block(&blob("big")).unwrap();
     room.store.stage_block(&blob("big"), "QUE=", upload).unwrap();
     assert_eq!(room.store.sweep_blocks("neapst1", "cont", 0).unwrap(), 0);
     assert_eq!(room.store.sweep_blocks("neapst1", "cont", i64::MAX).unwrap(), 1);
@@ -373,7 +373,7 @@ fn unfinished_uploads_leave_nothing() {
 #[test]
 fn an_upload_beyond_its_limit_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let mut upload = Upload::create(folder.path().join("u"), 4).unwrap();
+    let mut upload = Upload::create(folder.path().join("u"), 4, None).unwrap();
     upload.write(b"1234").unwrap();
     assert!(matches!(upload.write(b"5"), Err(Error::TooLarge { .. })));
 }

@@ -66,9 +66,11 @@ pub(super) fn read(value: &Value, place: &str, problems: &mut Vec<Problem>) -> N
                     states_something = true;
                 }
             }
-            "isolation" | "retry" => {}
+            "isolation" | "retry" | "disk_mb" => {}
             _ => problems.push(bad(
-                format!("'{target}' is not known: cpus, memory_gb, gpus, isolation and retry can be stated."),
+                format!(
+                    "'{target}' is not known: cpus, memory_gb, gpus, disk_mb, isolation and retry can be stated."
+                ),
                 &target,
             )),
         }
@@ -80,6 +82,17 @@ pub(super) fn read(value: &Value, place: &str, problems: &mut Vec<Problem>) -> N
         ));
     }
     if states_something { Need::Share(capacity) } else { Need::Whole }
+}
+
+/// Reads `disk_mb`: how much of the node's disk the job asks for. It is no share of a node: no job waits for it.
+pub(super) fn disk_mb(value: &Value, place: &str, problems: &mut Vec<Problem>) -> Option<u64> {
+    let asked = plain(value).get("disk_mb")?.clone();
+    let target = format!("{place}.disk_mb");
+    let milli = thousandths(&asked, &target, problems)?;
+    if milli < 1_000 || milli % 1_000 != 0 {
+        problems.push(bad(format!("'{target}' must be a whole number of at least 1."), &target));
+    }
+    Some(milli / 1_000)
 }
 
 /// A number, or text that is one, in thousandths.
@@ -102,6 +115,24 @@ mod tests {
     use serde_json::json;
 
     #[test]
+    fn disk() {
+        for (asked, expect) in [
+            (json!({"disk_mb": 512}), Some(512)),
+            (json!("{\"disk_mb\": \"64\"}"), Some(64)),
+            (json!({"cpus": 1}), None),
+        ] {
+            let mut problems = Vec::new();
+            assert_eq!(disk_mb(&asked, "neap", &mut problems), expect, "{asked}");
+            assert_eq!(problems, [], "{asked}");
+        }
+        for bad in [json!({"disk_mb": 0}), json!({"disk_mb": 0.5}), json!({"disk_mb": "much"}), json!({"disk_mb": -1})] {
+            let mut problems = Vec::new();
+            disk_mb(&bad, "neap", &mut problems);
+            assert_eq!(problems.len(), 1, "{bad}");
+        }
+    }
+
+    #[test]
     fn shares() {
         let share = |cpus_milli, memory_mb, gpus| Need::Share(Capacity { cpus_milli, memory_mb, gpus });
         for (asked, expect) in [
@@ -110,6 +141,7 @@ mod tests {
             (json!({"cpus": "0.5", "memory_gb": 0.5}), share(500, 512, 0)),
             (json!("{\"cpus\": 1, \"gpus\": \"1\"}"), share(1_000, 0, 1)),
             (json!({"isolation": "host-allowed"}), Need::Whole),
+            (json!({"disk_mb": 512}), Need::Whole),
         ] {
             let mut problems = Vec::new();
             assert_eq!(read(&asked, "neap", &mut problems), expect, "{asked}");

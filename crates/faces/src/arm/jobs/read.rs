@@ -112,6 +112,7 @@ pub(super) fn read(
 
     let (need, retry, dedicated_after) =
         read_resources(&fields, serverless.is_some(), &mut document.container, &mut notes, &mut problems);
+    document.disk_mb = read_disk(&fields, &mut problems);
     let nodes = distribution::nodes(&fields.object("resources", &mut Vec::new()), &mut problems);
     if let Some(wanted) = &mut serverless {
         wanted.nodes = nodes;
@@ -240,6 +241,13 @@ fn read_resources(
         retry::dedicated_after(asked.get("retry"), &properties.place("neap.retry"), problems);
     let retry = retry::read(asked.get("retry"), &properties.place("neap.retry"), problems);
     (need::read(&asked, &properties.place("neap"), problems), retry.map(Arc::new), dedicated_after)
+}
+
+fn read_disk(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Option<u64> {
+    // What is wrong with the objects around it is told where shares are read.
+    let mut told = Vec::new();
+    let properties = fields.object("resources", &mut told).object("properties", &mut told);
+    need::disk_mb(properties.value("neap")?, &properties.place("neap"), problems)
 }
 
 fn read_timeout(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Option<u64> {

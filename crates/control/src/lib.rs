@@ -28,6 +28,7 @@ mod past;
 mod registrations;
 pub mod repair;
 mod roster;
+mod sealing;
 pub mod services;
 mod session;
 mod sessions;
@@ -44,5 +45,6 @@ pub use neap_protocol::{
 };
 pub use orders::{AttemptOrders, OrderSettings, TrackingOrders, service_path};
 pub use roster::Roster;
+pub use sealing::LedgerVault;
 pub use sessions::{Gate, Sessions};
 pub use start::{Control, ControlParts, StartError, open_ledger, start};

@@ -29,6 +29,11 @@ impl Vault {
         Ok(Self { key: LessSafeKey::new(key) })
     }
 
+    /// Opens the vault whose key is in this file; none where there is no such file.
+    pub fn open_existing(key_file: &Path) -> Result<Option<Self>> {
+        if key_file.exists() { Self::open(key_file).map(Some) } else { Ok(None) }
+    }
+
     /// Encrypts a document under its name. Twice the same text gives two different results.
     pub fn seal(&self, name: &str, text: &[u8]) -> Result<Vec<u8>> {
         let nonce = random_bytes::<NONCE_LEN>()?;

@@ -29,3 +29,5 @@ pub const FINDINGS_MAX: usize = 100;
 pub const FULL_DISK_BYTES: u64 = 1024 * 1024;
 /// Rows of one listing.
 pub const LIST_ROWS_MAX: u32 = 10_000;
+/// How many of the newest documents are looked through, at the start, for one that shows whether the key fits.
+pub const SEAL_CHECK_ROWS: i64 = 1_000;

@@ -9,10 +9,12 @@ mod otlp;
 mod outgoing;
 mod rate;
 mod run;
+mod seal;
 mod tls;
 mod watch;
 mod webhook;
 
 pub use config::{AlertRules, CapacityRule, Config, ConfigError, ContainerRule, IsolationRule, MetricsRule};
 pub use data::{ClientFile, DataFolder, Installation, ServerFile};
+pub use seal::ledger_seal;
 pub use run::{DEFAULT_GROUP, DEFAULT_WORKSPACE, ServerError, ServerOptions, run};

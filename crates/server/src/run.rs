@@ -63,6 +63,8 @@ pub enum ServerError {
     Config(#[from] ConfigError),
     #[error("{0}")]
     Control(#[from] neap_control::StartError),
+    #[error("the ledger: {0}")]
+    Ledger(#[from] neap_ledger::Error),
     #[error("keys and certificates: {0}")]
     Identity(#[from] neap_identity::Error),
     #[error("{0}")]
@@ -147,7 +149,7 @@ struct Keys {
 impl Server<'_> {
     async fn serve(self, facts: ServerFacts) -> Result<(), ServerError> {
         // First of all: a second server must not touch what the first one uses.
-        let opened = open_ledger(&self.folder).await?;
+        let mut opened = open_ledger(&self.folder).await?;
         let installation = self.folder.installation()?;
         let listen = self.options.listen;
         let listener = bind(listen, self.folder.last_port())
@@ -159,6 +161,7 @@ impl Server<'_> {
         let url = format!("https://{host}:{}", address.port());
 
         let keys = self.keys(&host)?;
+        opened.ledger.seal_with(Arc::new(LedgerVault(keys.vault.clone())))?;
         let store = Arc::new(Store::open(&self.folder.blobs())?);
         let tracking = Arc::new(Tracking::open(&self.folder.tracking())?);
         let batches = Arc::new(Batches::open(&self.folder.parallel())?);

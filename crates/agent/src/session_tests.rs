@@ -31,6 +31,7 @@ fn spec() -> Box<AttemptSpec> {
         services: Vec::new(),
         checkpoint: None,
         count_bytes: false,
+        masked: Vec::new(),
     })
 }
 

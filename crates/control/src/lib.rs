@@ -29,6 +29,7 @@ mod registrations;
 pub mod repair;
 mod roster;
 mod sealing;
+mod secrets;
 pub mod services;
 mod session;
 mod sessions;
@@ -46,5 +47,6 @@ pub use neap_protocol::{
 pub use orders::{AttemptOrders, OrderSettings, TrackingOrders, service_path};
 pub use roster::Roster;
 pub use sealing::LedgerVault;
+pub use secrets::{SecretError, Secrets};
 pub use sessions::{Gate, Sessions};
 pub use start::{Control, ControlParts, StartError, open_ledger, start};

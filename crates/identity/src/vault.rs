@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
 use crate::{Error, Result, files, random_bytes};
@@ -50,6 +52,17 @@ impl Vault {
         sealed.extend_from_slice(&nonce);
         sealed.extend_from_slice(&body);
         Ok(sealed)
+    }
+
+    /// Encrypts a document under its name, as text for a JSON document.
+    pub fn encode(&self, name: &str, text: &[u8]) -> Result<String> {
+        Ok(STANDARD.encode(self.seal(name, text)?))
+    }
+
+    /// Decrypts what [`Self::encode`] made.
+    pub fn decode(&self, name: &str, sealed: &str) -> Result<Vec<u8>> {
+        let sealed = STANDARD.decode(sealed).map_err(|_| Error::Sealed { name: name.to_owned() })?;
+        self.open_document(name, &sealed)
     }
 
     /// Decrypts a document that was sealed under this name.

@@ -296,6 +296,9 @@ pub struct AttemptSpec {
     /// Its data is elsewhere, and what is moved for it is to be counted and told.
     #[serde(default)]
     pub count_bytes: bool,
+    /// Values that the log must not show: those of the secrets in `environment_variables`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub masked: Vec<Secret>,
 }
 
 /// What is kept of an attempt for the next one.

@@ -201,6 +201,7 @@ fn attempts(spawner: &Spawner, root: &Path, ms: usize, at_once: usize, full: boo
                 limits: AttemptLimits { cpus_milli: 2000, memory_mb: 1000, processes: 1000 },
                 attempt_dir: dir,
                 beside: None,
+                masked: Vec::new(),
             }
         })
         .collect();

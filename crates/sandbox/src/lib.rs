@@ -9,11 +9,13 @@
 //! the control plane, of HTTP, or of any runtime: descriptors that become readable are its whole asynchrony.
 
 mod cgroup;
+mod core_dumps;
 mod direct;
 mod gpu;
 mod isolate;
 mod launch;
 mod lease;
+mod mask;
 mod node;
 mod probe;
 mod spawner;
@@ -22,12 +24,14 @@ mod supervisor;
 mod sys;
 
 pub use cgroup::{CgroupVersion, NodeCgroup};
+pub use core_dumps::forbid_core_dumps;
 pub use gpu::{GPUS_MAX, Gpu, GpuUse, Gpus, Nvml, VISIBLE, device_files, emulated, gpus};
 pub use launch::{
     AttemptLimits, Bind, Event, ExitRecord, JOBS_PLACE, Launch, Outcome, PROCESSES_MAX, TIMEOUT_GRACE_MS,
     Used, View,
 };
 pub use lease::{LEASE_FILE, Lease, boot_ms};
+pub use mask::MASKED_BYTES_MIN;
 pub use node::{
     AGENT_FILE, Detached, NODE_MARK, ProcessWatch, carries, end_process, fence_node, is_alive,
     spawn_detached, start_time,

@@ -20,6 +20,7 @@ use crate::cgroup::{NodeCgroup, SlotCgroup};
 use crate::isolate::{self, StepError};
 use crate::launch::{Event, ExitRecord, Launch, Outcome, TIMEOUT_GRACE_MS, Used};
 use crate::lease::{LeaseReading, boot_ms};
+use crate::mask::Masker;
 use crate::spool::{SpoolEnd, SpoolWriter};
 use crate::sys::{self, ChildStack, Program, ProgramSpec, Reaped};
 
@@ -131,6 +132,7 @@ struct Supervisor<'a> {
 struct Current<'s, 'a> {
     supervisor: &'s mut Supervisor<'a>,
     spool: SpoolWriter,
+    masker: Masker,
     main: i32,
     /// How many processes of the slot had been ended for want of memory before.
     oom_before: u64,
@@ -249,6 +251,7 @@ impl<'a> Supervisor<'a> {
             supervisor: self,
             told_bytes,
             spool,
+            masker: Masker::new(&launch.masked),
             main,
             oom_before,
             cpu_before_us,
@@ -313,6 +316,7 @@ impl Current<'_, '_> {
             crate::node::end_process(file);
         }
         self.pump();
+        let _ = self.spool.write(self.masker.finish());
         let outcome = ending.map_or_else(|| self.outcome(status, launch), |ending| ending.outcome);
         let record = ExitRecord { outcome, spool: self.spool.end(), used: self.used() };
         neap_crash::point("tree-ended-before-word");
@@ -365,7 +369,7 @@ impl Current<'_, '_> {
             match (&self.supervisor.output).read(&mut self.supervisor.buffer) {
                 Ok(n) => {
                     // A full disk loses output; it does not stop the process.
-                    let _ = self.spool.write(&self.supervisor.buffer[..n]);
+                    let _ = self.spool.write(self.masker.feed(&self.supervisor.buffer[..n]));
                     if n < PUMP_BYTES / 16 {
                         break;
                     }

@@ -138,6 +138,7 @@ impl World {
             limits: AttemptLimits { cpus_milli: 1000, memory_mb: 64, processes: 64 },
             attempt_dir: dir,
             beside: None,
+            masked: Vec::new(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use neap_control::{Control, ControlParts, Gate, Handle, OrderSettings, Shutdown, TrackingOrders, clock};
+use neap_control::{Control, ControlParts, Gate, Handle, LedgerVault, OrderSettings, Shutdown, TrackingOrders, clock};
 use neap_core::command::PutWorkspace;
 use neap_core::documents::PlaceDocument;
 use neap_core::health::Thresholds;
@@ -89,6 +89,7 @@ pub enum ServerError {
 
 /// Runs a server until it is asked to end.
 pub fn run(options: &ServerOptions) -> Result<(), ServerError> {
+    neap_sandbox::forbid_core_dumps();
     // Looked at before any thread exists: probing forks.
     let capabilities = neap_sandbox::probe();
     let machine = neap_sandbox::machine();
@@ -187,6 +188,7 @@ impl Server<'_> {
                     installation: installation.id.clone(),
                     tokens: keys.runs.clone(),
                 }),
+                vault: keys.vault.clone(),
             },
             sas: keys.sas.clone(),
             past_records_max: self.config.limits.past_records,

@@ -553,5 +553,6 @@ fn spec(name: &str, timeout_ms: Option<u64>, ranks: Option<Ranks>) -> AttemptSpe
         services: Vec::new(),
         checkpoint: None,
         count_bytes: false,
+        masked: Vec::new(),
     }
 }

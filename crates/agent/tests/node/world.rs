@@ -173,6 +173,7 @@ impl World {
             services: Vec::new(),
             checkpoint: None,
             count_bytes: false,
+            masked: Vec::new(),
         }
     }
 

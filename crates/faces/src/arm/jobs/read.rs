@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::references::{self, Shelf};
 use super::serverless::{self, Serverless};
-use super::{compare, container, distribution, instance, need, ports, retry, services, sources, tier};
+use super::{compare, container, distribution, instance, need, ports, retry, secrets, services, sources, tier};
 use crate::arm::errors::bad;
 use crate::arm::paths;
 use crate::durations;
@@ -106,6 +106,7 @@ pub(super) fn read(
     }
     document.environment_variables =
         fields.strings("environmentVariables", &mut problems).unwrap_or_default();
+    secrets::check(&document.environment_variables, shelf, &mut problems)?;
     ports::read_inputs(&fields, workspace, shelf, &mut document.inputs, &mut problems)?;
     ports::read_outputs(name, &fields, workspace, shelf, &mut document.outputs, &mut problems)?;
     check_bindings(&document, &mut problems);

@@ -141,6 +141,60 @@ def test_a_secret_is_nowhere_in_the_clear(world):
     assert_serving(server, server.the_cluster)
 
 
+COMMAND = """
+environment: {image: library/python:latest}
+compute: azureml:CLUSTER
+"""
+YAMLS = {
+    "command": "type: command\ncommand: printf '%s' $TOKEN\n" + COMMAND + "environment_variables: VARIABLES\n",
+    "pipeline": (
+        "type: pipeline\nsettings: {default_compute: azureml:CLUSTER}\njobs:\n  step:\n    type: command\n"
+        "    command: printf '%s' $TOKEN\n    environment: {image: library/python:latest}\n    environment_variables: VARIABLES\n"
+    ),
+    "sweep": (
+        "type: sweep\nsampling_algorithm: grid\nsearch_space: {x: {type: choice, values: [1]}}\nobjective: {goal: maximize, primary_metric: m}\n"
+        "limits: {max_total_trials: 1}\ncompute: azureml:CLUSTER\ntrial:\n  command: printf '%s' $TOKEN ${{search_space.x}}\n"
+        "  environment: {image: library/python:latest}\n  environment_variables: VARIABLES\n"
+    ),
+}
+
+
+def test_variables_of_jobs_are_encrypted_in_the_ledger(world, tmp_path):
+    """The same for a single job, a pipeline's step and a sweep's trial, and for the schedule that makes jobs."""
+    server = world
+    before = {}
+    for kind, text in YAMLS.items():
+        value = f"{kind}/{secrets.token_hex(12)}+x"
+        file = tmp_path / f"{kind}.yml"
+        file.write_text(text.replace("VARIABLES", f"{{TOKEN: '{value}'}}").replace("CLUSTER", server.the_cluster))
+        before[kind] = (file, value, server.json("job", "create", "-f", file)["name"])
+    file, value, _ = before["pipeline"]
+    schedule = tmp_path / "schedule.yml"
+    schedule.write_text(f"name: nightly\ntrigger: {{type: cron, expression: '0 3 * * *'}}\ncreate_job: {file}\n")
+    server.cli("schedule", "create", "-f", schedule)
+    for kind, (_, value, name) in before.items():
+        server.wait_job(name, {"Completed", "Failed"})
+        if kind == "command":
+            assert value in server.cli("job", "show", "-n", name, "-o", "json").stdout, "its owner reads it, as in Azure"
+        # A job's log is not the ledger: what it prints of a variable is its own affair.
+        kept = [place for place in places_with(server, value) if place.startswith(("ledger/", "logs/", "tracking", "parallel"))]
+        assert kept == [], kind
+
+
+@pytest.mark.parametrize("kind", YAMLS)
+def test_each_kind_of_job_can_name_a_secret(world, tmp_path, kind):
+    server = world
+    value = f"{kind}/{secrets.token_hex(12)}+x"
+    server.cli("secret", "create", "-n", f"of_{kind}", "--value-stdin", text=value)
+    file = tmp_path / f"{kind}.yml"
+    file.write_text(YAMLS[kind].replace("VARIABLES", "{TOKEN: '${{secrets.of_" + kind + "}}'}").replace("CLUSTER", server.the_cluster))
+    name = server.json("job", "create", "-f", file)["name"]
+    server.wait_job(name, {"Completed", "Failed"})
+    inner = [name, *[child["name"] for child in server.json("job", "list", "--parent-job-name", name)]] if kind != "command" else [name]
+    assert any("***" in server.log(job) for job in inner), [server.log(job) for job in inner]
+    assert places_with(server, value) == []
+
+
 def test_a_secret_that_is_not_there_is_refused_by_name(world):
     server = world
     server.environment_id()

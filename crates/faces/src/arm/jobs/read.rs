@@ -316,7 +316,7 @@ fn read_without_effect(
     refuse("parentJobName", "Child jobs are not supported yet.");
     refuse(
         "secretsConfiguration",
-        "Secrets of a key vault are not supported: there is none here. Give them as environment variables, or data through a datastore with credentials.",
+        "Secrets of a key vault are not supported: there is none here. Create them with 'neap secret create' and give them as environment variables: ${{secrets.NAME}}; or give data through a datastore with credentials.",
     );
     read_identity(fields, notes, problems);
     for (key, sentence) in [

@@ -31,9 +31,9 @@ def name(text):
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def certificate(subject, key, issuer, signer, days=30):
+def certificate(subject, key, issuer, days=30):
     made = x509.CertificateBuilder().subject_name(name(subject)).issuer_name(issuer).public_key(key.public_key()).serial_number(x509.random_serial_number())
-    return made.not_valid_before(NOW - datetime.timedelta(hours=2)).not_valid_after(NOW + datetime.timedelta(days=days)), signer
+    return made.not_valid_before(NOW - datetime.timedelta(hours=2)).not_valid_after(NOW + datetime.timedelta(days=days))
 
 
 def pem(key):
@@ -43,7 +43,7 @@ def pem(key):
 def old_authority(folder, days=3650):
     """What releases before name constraints made: a CA that may vouch for everything."""
     key = ec.generate_private_key(ec.SECP256R1())
-    builder, _ = certificate("Neap local CA", key, name("Neap local CA"), key, days)
+    builder = certificate("Neap local CA", key, name("Neap local CA"), days)
     usage = dict.fromkeys(["digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only", "decipher_only"], False)
     made = (
         builder.add_extension(x509.BasicConstraints(True, 0), True)
@@ -104,7 +104,7 @@ def test_an_authority_without_limits_is_replaced_and_old_clients_go_on(server):
 def test_a_stolen_key_vouches_for_no_other_site(server, host, tmp_path):
     signer = serialization.load_pem_private_key((server.home / "identity" / "ca.key").read_bytes(), None)
     key = ec.generate_private_key(ec.SECP256R1())
-    builder, _ = certificate(host, key, authority(server).subject, signer)
+    builder = certificate(host, key, authority(server).subject)
     try:
         entry = x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
@@ -138,9 +138,9 @@ def test_a_stolen_key_vouches_for_no_other_site(server, host, tmp_path):
         with pytest.raises(ssl.SSLCertVerificationError, match="permitted subtree violation"):
             handshake("127.0.0.1", port, bundle, host)
         if shutil.which("node"):
-            script = f"require('tls').connect({{host:'127.0.0.1',port:{port},servername:{'undefined' if host[0].isdigit() else repr(host)},checkServerIdentity:()=>undefined,ca:require('fs').readFileSync({bundle!r})}}).on('secureConnect',()=>{{console.log('trusted');process.exit()}}).on('error',e=>{{console.log(e.code);process.exit()}})"
+            script = f"require('tls').connect({{host:'127.0.0.1',port:{port},servername:{'undefined' if host[0].isdigit() else repr(host)},checkServerIdentity:()=>undefined,ca:require('fs').readFileSync({bundle!r})}}).on('secureConnect',()=>{{console.log('trusted');process.exit()}}).on('error',e=>{{console.log('refused '+e.code+' '+e.message);process.exit()}})"
             said = subprocess.run(["node", "-e", script], capture_output=True, text=True, timeout=20).stdout.strip()
-            assert said == "PERMITTED_VIOLATION", said
+            assert said.startswith("refused") and "permitted subtree violation" in said, said
 
 
 def test_a_client_with_another_bundle_is_told_what_to_do(server, tmp_path):

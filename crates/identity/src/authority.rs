@@ -50,9 +50,13 @@ pub struct Authority {
     folder: PathBuf,
     hosts: Vec<String>,
     current: RwLock<Arc<Current>>,
-    /// Where the public roots of the bundle came from, once it was written.
-    bundle_roots: Mutex<Option<Option<PathBuf>>>,
+    /// Once the bundle was written.
+    bundle_source: Mutex<Option<BundleSource>>,
 }
+
+/// Where the public roots of the bundle came from, if not from the system.
+#[derive(Clone)]
+struct BundleSource(Option<PathBuf>);
 
 /// What is replaced when it is renewed.
 struct Current {
@@ -89,7 +93,7 @@ impl Authority {
         files::make_private_folder(folder)?;
         let hosts = server_hosts(listen_hosts);
         let current = RwLock::new(Arc::new(Current::open(folder, &hosts, now_s)?));
-        Ok(Self { folder: folder.to_owned(), hosts, current, bundle_roots: Mutex::new(None) })
+        Ok(Self { folder: folder.to_owned(), hosts, current, bundle_source: Mutex::new(None) })
     }
 
     fn current(&self) -> Arc<Current> {
@@ -137,8 +141,8 @@ impl Authority {
         }
         let renewed = Current::open(&self.folder, &self.hosts, now_s)?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(renewed);
-        let roots = self.bundle_roots.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(roots) = roots {
+        let source = self.bundle_source.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(BundleSource(roots)) = source {
             self.write_bundle(roots.as_deref())?;
         }
         Ok(true)
@@ -177,8 +181,8 @@ impl Authority {
     /// CA. A machine without public roots gets a bundle of our CA alone.
     pub fn write_bundle(&self, already_set: Option<&Path>) -> Result<PathBuf> {
         let path = self.folder.join("ca-bundle.pem");
-        *self.bundle_roots.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(already_set.map(Path::to_owned));
+        *self.bundle_source.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(BundleSource(already_set.map(Path::to_owned)));
         // A variable that names our own bundle says nothing about the system's roots.
         let already_set = already_set.filter(|set| *set != path);
         let roots = bundle::system_roots(already_set);

@@ -7,13 +7,14 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use rcgen::{
-    BasicConstraints, CidrSubnet, GeneralSubtree, IsCa, Issuer, KeyPair, KeyUsagePurpose, NameConstraints,
+    BasicConstraints, CidrSubnet, GeneralSubtree, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
+    NameConstraints,
 };
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-use super::{named, new_key, not_after_s};
+use super::{key_identifiers, named, new_key, not_after_s};
 use crate::{CA_LIFETIME_S, CA_RENEW_BEFORE_S, Error, Result, files};
 
 pub(super) const SUBJECT: &str = "Neap local CA";
@@ -37,13 +38,15 @@ pub(super) fn open(folder: &Path, hosts: &[String], now_s: i64) -> Result<Root> 
         // One without the other is a first start that was cut short: nothing was signed with it yet.
         let key = new_key()?;
         files::write_private(&key_path, key.serialize_pem().as_bytes())?;
-        return issue(&cert_path, key, hosts, now_s);
+        return issue(&cert_path, key, None, hosts, now_s);
     };
     let key = KeyPair::from_pem(&key).map_err(|e| files::damaged(&key_path, KEY, e))?;
     let der = CertificateDer::from_pem_slice(pem.as_bytes())
         .map_err(|e| files::damaged(&cert_path, CERTIFICATE, e))?;
     if !still_good(&der, hosts, now_s) {
-        return issue(&cert_path, key, hosts, now_s);
+        let identifier =
+            X509Certificate::from_der(&der).ok().and_then(|(_, parsed)| key_identifiers(&parsed).0);
+        return issue(&cert_path, key, identifier, hosts, now_s);
     }
     let issuer =
         Issuer::from_ca_cert_pem(&pem, key).map_err(|e| files::damaged(&cert_path, CERTIFICATE, e))?;
@@ -74,8 +77,18 @@ pub(super) fn permitted_names(der: &CertificateDer<'_>) -> Option<Vec<String>> {
     Some(constraints.filter_map(|subtree| text(&subtree.base)).collect())
 }
 
-fn issue(path: &Path, key: KeyPair, hosts: &[String], now_s: i64) -> Result<Root> {
+/// `identifier` is the one that the key went by before: clients look for it in what is signed.
+fn issue(
+    path: &Path,
+    key: KeyPair,
+    identifier: Option<Vec<u8>>,
+    hosts: &[String],
+    now_s: i64,
+) -> Result<Root> {
     let mut params = named(SUBJECT, CA_LIFETIME_S, now_s)?;
+    if let Some(identifier) = identifier {
+        params.key_identifier_method = KeyIdMethod::PreSpecified(identifier);
+    }
     // The path ends here: a certificate made by this authority can never make another.
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];

@@ -52,7 +52,8 @@ fn shown(app: &App, row: &AssetRow) -> Result<Value, Refusal> {
     Ok(json!({
         "name": row.name,
         "created": row.created.rfc3339(),
-        "modified": neap_core::Millis(document.created_ms).rfc3339(),
+        // An erased document (a question about the past) has no time of its own.
+        "modified": neap_core::Millis(document.created_ms.max(row.created.0)).rfc3339(),
         "modified_by": document.created_by,
     }))
 }

@@ -31,7 +31,8 @@ pub fn explain(cause: &str, url: &str, bundle: &Path) -> Option<Distrust> {
     } else if cause.contains("NotValidForName") || cause.contains("not valid for name") {
         (
             format!("the certificate of the server at {url} does not name that host: {cause}"),
-            "use one of the names in its certificate, or start the server with --listen on this address".to_owned(),
+            "use one of the names in its certificate, or start the server with --listen on this address"
+                .to_owned(),
         )
     } else if cause.contains("Expired") || cause.contains("expired") || cause.contains("NotValidYet") {
         (
@@ -53,14 +54,23 @@ mod tests {
     #[test]
     fn each_cause_has_its_words() {
         for (cause, expect) in [
-            ("invalid peer certificate: UnknownIssuer", Some("authority changed, or https://h:1 is another server")),
+            (
+                "invalid peer certificate: UnknownIssuer",
+                Some("authority changed, or https://h:1 is another server"),
+            ),
             ("invalid peer certificate: BadSignature", Some("authority changed")),
             (
                 "invalid peer certificate: Other(OtherError(NameConstraintViolation))",
                 Some("does not vouch for the name in https://h:1"),
             ),
-            ("invalid peer certificate: certificate not valid for name \"h\"", Some("does not name that host")),
-            ("invalid peer certificate: certificate expired: verification time …", Some("not valid at this time")),
+            (
+                "invalid peer certificate: certificate not valid for name \"h\"",
+                Some("does not name that host"),
+            ),
+            (
+                "invalid peer certificate: certificate expired: verification time …",
+                Some("not valid at this time"),
+            ),
             ("invalid peer certificate: Revoked", Some("is not trusted")),
             ("tcp connect error: Connection refused", None),
         ] {

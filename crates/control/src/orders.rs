@@ -125,8 +125,7 @@ impl AttemptOrders {
             Environment::Packages { packages } => (None, Some(packages.clone())),
             Environment::Nothing | Environment::Build { .. } => (None, None),
         };
-        let secrets =
-            Secrets { reader: &self.reader, vault: &self.settings.vault, workspace: job.workspace };
+        let secrets = Secrets { reader: &self.reader, vault: &self.settings.vault, workspace: job.workspace };
         let mut masked = Vec::new();
         let environment_variables = document
             .environment_variables

@@ -17,7 +17,9 @@ pub struct Secrets<'a> {
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    #[error("the secret '{name}' does not exist in this workspace; create it with 'neap secret create -n {name}'")]
+    #[error(
+        "the secret '{name}' does not exist in this workspace; create it with 'neap secret create -n {name}'"
+    )]
     Missing { name: String },
     #[error("the secret '{name}' cannot be read: {detail}")]
     Unreadable { name: String, detail: String },

@@ -13,9 +13,10 @@ pub fn vault_name(workspace: crate::WorkspaceId, secret: &str) -> String {
 
 /// Why a name cannot name a secret.
 pub fn check_name(name: &str) -> Result<(), String> {
-    let good = name.chars().enumerate().all(|(at, c)| {
-        c == '_' || c.is_ascii_alphabetic() || (at > 0 && (c.is_ascii_digit() || c == '-'))
-    });
+    let good = name
+        .chars()
+        .enumerate()
+        .all(|(at, c)| c == '_' || c.is_ascii_alphabetic() || (at > 0 && (c.is_ascii_digit() || c == '-')));
     if !good || name.is_empty() || name.len() > SECRET_NAME_CHARS_MAX {
         return Err(format!(
             "'{name}' cannot name a secret. A name has 1 to {SECRET_NAME_CHARS_MAX} letters, digits, '_' and '-', \

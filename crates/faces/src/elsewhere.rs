@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use neap_core::documents::AssetDocument;
 use neap_control::{SecretError, Secrets};
+use neap_core::documents::AssetDocument;
 use neap_core::secrets::references;
 use neap_core::{Code, Problem, Refusal, WorkspaceId};
 use neap_storage::foreign::{
@@ -183,8 +183,7 @@ fn datastore(app: &App, workspace: WorkspaceId, name: &str) -> Result<Definition
     let document: AssetDocument = app.document(&row.document)?;
     let mut secrets = opened_secrets(app, workspace, name, &document)?;
     if let Some(secrets) = &mut secrets {
-        let of_workspace =
-            Secrets { reader: app.control.reader(), vault: &app.vault, workspace };
+        let of_workspace = Secrets { reader: app.control.reader(), vault: &app.vault, workspace };
         fill_credentials(secrets, &of_workspace)
             .map_err(|e| Refusal::because(Code::SecretNotFound, format!("The datastore '{name}': {e}.")))?;
     }
@@ -218,7 +217,8 @@ pub(crate) fn check_credentials(
             Ok(names) => {
                 for name in names {
                     if !secrets.has(name).map_err(|e| internal(e.to_string()))? {
-                        problems.push(missing(&format!("'{key}' of the datastore '{datastore}'"), name).at(&at));
+                        problems
+                            .push(missing(&format!("'{key}' of the datastore '{datastore}'"), name).at(&at));
                     }
                 }
             }

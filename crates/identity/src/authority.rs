@@ -206,8 +206,8 @@ impl Current {
 
 impl Servers {
     fn of(all: ServerIdentity, root: &Root, hosts: &[String], now_s: i64) -> Result<Self> {
-        let pair = KeyPair::try_from(all.key.secret_der())
-            .map_err(|e| Error::crypto("use the server's key", e))?;
+        let pair =
+            KeyPair::try_from(all.key.secret_der()).map_err(|e| Error::crypto("use the server's key", e))?;
         let lifetime_s = all.not_after_s - now_s;
         let part = |hosts: &[String]| {
             let certificate = certify_server(&pair, root, hosts, lifetime_s, now_s)?;

@@ -25,7 +25,12 @@ pub fn system_roots(already_set: Option<&Path>) -> Option<PathBuf> {
 
 /// Writes roots and our CA to `bundle`. Certificates of ours that are already in the roots (because the variable names a
 /// copy of an earlier bundle) are left out, also those that were renewed since: they have the same key.
-pub(crate) fn write(bundle: &Path, roots: Option<&Path>, ca_pem: &str, ca: &CertificateDer<'_>) -> Result<()> {
+pub(crate) fn write(
+    bundle: &Path,
+    roots: Option<&Path>,
+    ca_pem: &str,
+    ca: &CertificateDer<'_>,
+) -> Result<()> {
     let roots = match roots.filter(|path| *path != bundle) {
         Some(path) => files::read(path)?.unwrap_or_default(),
         None => Vec::new(),

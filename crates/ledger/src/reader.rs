@@ -75,7 +75,8 @@ pub struct Revision {
 
 impl Reader {
     pub(crate) fn new(path: &Path, damage: Damage, recent: Recent) -> Self {
-        let pool = Pool { path: path.into(), idle: Mutex::default(), damage, recent, seal: None, _temporary: None };
+        let pool =
+            Pool { path: path.into(), idle: Mutex::default(), damage, recent, seal: None, _temporary: None };
         Self { pool: Arc::new(pool), records: None }
     }
 

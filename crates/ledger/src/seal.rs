@@ -68,12 +68,12 @@ pub(crate) fn from_row(
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
 
     /// Turns each byte around; refuses a text that was sealed under another name.
     #[derive(Debug)]
-    pub struct Turned;
+    struct Turned;
 
     impl Seal for Turned {
         fn seal(&self, name: &str, text: &[u8]) -> Result<Vec<u8>, String> {

@@ -16,8 +16,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::chain::{Envelope, Head, from_sql, hash, read_events};
 use crate::error::Error;
-use crate::start::{self, last_seq};
 use crate::seal::{self, Seal, Sealing};
+use crate::start::{self, last_seq};
 use crate::{costs, database, document, limits, projection, schema, snapshot};
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -95,11 +95,7 @@ impl Report {
 
 /// Checks the log in `dir`. Damage comes back as findings; an error means that it could not be looked at.
 /// Sealed documents are counted and not opened.
-pub fn verify(
-    dir: &Path,
-    options: VerifyOptions,
-    progress: impl FnMut(Progress),
-) -> Result<Report, Error> {
+pub fn verify(dir: &Path, options: VerifyOptions, progress: impl FnMut(Progress)) -> Result<Report, Error> {
     verify_with(dir, options, None, progress)
 }
 

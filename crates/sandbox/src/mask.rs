@@ -170,7 +170,10 @@ mod tests {
             ("dTpzM2NyM3QtdmFsdWUhCg==", "dTp***hCg=="),
         ] {
             let found = masked(&["s3cr3t-value!"], &[text]);
-            assert!(!found.contains("cjN0LXZhbHV") && found.contains("***"), "{found} for {text}, like {expect}");
+            assert!(
+                !found.contains("cjN0LXZhbHV") && found.contains("***"),
+                "{found} for {text}, like {expect}"
+            );
         }
     }
 

@@ -16,5 +16,5 @@ mod webhook;
 
 pub use config::{AlertRules, CapacityRule, Config, ConfigError, ContainerRule, IsolationRule, MetricsRule};
 pub use data::{ClientFile, DataFolder, Installation, ServerFile};
-pub use seal::ledger_seal;
 pub use run::{DEFAULT_GROUP, DEFAULT_WORKSPACE, ServerError, ServerOptions, run};
+pub use seal::ledger_seal;

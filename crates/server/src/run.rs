@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use neap_control::{Control, ControlParts, Gate, Handle, LedgerVault, OrderSettings, Shutdown, TrackingOrders, clock};
+use neap_control::{
+    Control, ControlParts, Gate, Handle, LedgerVault, OrderSettings, Shutdown, TrackingOrders, clock,
+};
 use neap_core::command::PutWorkspace;
 use neap_core::documents::PlaceDocument;
 use neap_core::health::Thresholds;

@@ -220,12 +220,8 @@ fn check(
         (None, Some(existing)) => elsewhere::opened_secrets(app, workspace.id, name, existing)?,
         (None, None) => None,
     };
-    let mut problems = elsewhere::check_credentials(
-        app,
-        workspace.id,
-        name,
-        &properties["credentials"]["secrets"],
-    )?;
+    let mut problems =
+        elsewhere::check_credentials(app, workspace.id, name, &properties["credentials"]["secrets"])?;
     let rules = &app.data.rules;
     problems.extend(match elsewhere::definition(properties, secrets.as_ref()) {
         Err(why) => vec![errors::bad(format!("The datastore '{name}': {why}"), "properties")],

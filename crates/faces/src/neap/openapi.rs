@@ -181,8 +181,7 @@ pub(crate) fn document(ask: &Ask) -> Value {
             "delete": named(plain("Takes a budget away.", &[])),
         }),
     );
-    let secret =
-        json!({"type": "object", "properties": {"name": text, "created": text, "modified": text, "modified_by": text}});
+    let secret = json!({"type": "object", "properties": {"name": text, "created": text, "modified": text, "modified_by": text}});
     paths.insert(
         format!("{WORKSPACE}/secrets"),
         json!({"get": operation("The secrets of a workspace; never their values.", &["?at"], &json!({"type": "object", "properties": {"value": {"type": "array", "items": secret}}}))}),

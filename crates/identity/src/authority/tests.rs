@@ -106,8 +106,7 @@ fn half_written_or_foreign_server_files_are_made_again() {
 fn client_accepts(trusted: &CertificateDer<'static>, server: &Authority, host: &str, now_s: i64) -> bool {
     let mut roots = RootCertStore::empty();
     roots.add(trusted.clone()).unwrap();
-    let verifier =
-        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build().unwrap();
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build().unwrap();
     let sent = server.server_for(Some(host).filter(|host| host.parse::<IpAddr>().is_err()));
     let name = ServerName::try_from(host.to_owned()).unwrap();
     verifier.verify_server_cert(&sent.chain[0], &sent.chain[1..], &name, &[], at(now_s)).is_ok()

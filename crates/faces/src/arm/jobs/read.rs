@@ -12,7 +12,9 @@ use serde_json::{Map, Value};
 
 use super::references::{self, Shelf};
 use super::serverless::{self, Serverless};
-use super::{compare, container, distribution, instance, need, ports, retry, secrets, services, sources, tier};
+use super::{
+    compare, container, distribution, instance, need, ports, retry, secrets, services, sources, tier,
+};
 use crate::arm::errors::bad;
 use crate::arm::paths;
 use crate::durations;

@@ -21,7 +21,8 @@ pub(super) fn check(
             Ok(names) => {
                 for name in names {
                     if shelf.asset(KIND, name, Some(VERSION))?.is_none() {
-                        problems.push(missing(&format!("The environment variable '{variable}'"), name).at(&at));
+                        problems
+                            .push(missing(&format!("The environment variable '{variable}'"), name).at(&at));
                     }
                 }
             }

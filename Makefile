@@ -44,9 +44,10 @@ chaos: setup-test ## real processes: random kills, every crash point, partitions
 mutants: setup ## which of 300 small changes to decide, apply and plan the tests notice (an hour)
 	cargo run --locked -p neap-mutants -- run --sample 300 --seed 1
 
-lint: setup ## formatting and clippy, warnings are errors
+lint: setup ## formatting, clippy (warnings are errors) and cargo deny (licences, sources, advisories)
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	scripts/deny.sh
 	@for script in scripts/*.sh bench/*.sh bench/peers/*.sh .ci/run; do bash -n "$$script"; done
 
 bench: build ## the figures of README, beside the bare process-spawn rate of this machine

@@ -318,6 +318,16 @@ def test_the_same_job_in_a_container_and_on_the_host(contained, engine, host):
     assert "not run in a container" in host_facts["neap.environmentDifferences"]
 
 
+def test_a_secret_is_given_to_a_container_and_kept_nowhere(contained):
+    server, value = contained.server, "inside/c0ntainer"
+    server.put(f"{server.nws()}/secrets/inside", {"value": value})
+    environment = contained.environment(image=IMAGE)
+    _, log, _ = contained.done(environment, 'echo "got $TOKEN ${#TOKEN}"', environmentVariables={"TOKEN": "${{secrets.inside}}"})
+    assert f"got *** {len(value)}" in log
+    kept = [path for path in server.home.rglob("*") if path.is_file() and not path.is_symlink() and value.encode() in path.read_bytes()]
+    assert kept == []
+
+
 def test_packages_on_top_of_an_image_are_built_once(contained, index, engine):
     before = len(index.fetches("neap-probe-1"))
     environment = contained.environment(image=IMAGE, condaFile=conda("python=3.11", pip=["neap-probe-1"]))

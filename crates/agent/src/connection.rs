@@ -149,7 +149,21 @@ async fn dial(
         .map_err(|e| format!("server_name {:?}: {e}", config.server_name))?;
     let tcp = TcpStream::connect(&config.server).await.map_err(|e| e.to_string())?;
     tcp.set_nodelay(true).map_err(|e| e.to_string())?;
-    TlsConnector::from(Arc::new(tls)).connect(name, tcp).await.map_err(|e| format!("TLS: {e}"))
+    TlsConnector::from(Arc::new(tls)).connect(name, tcp).await.map_err(|e| distrusted(&e, config))
+}
+
+/// A server whose certificate is not trusted: most likely its authority has another key than when this node was made.
+fn distrusted(error: &std::io::Error, config: &NodeConfig) -> String {
+    let text = error.to_string();
+    if !text.contains("invalid peer certificate") {
+        return format!("TLS: {text}");
+    }
+    format!(
+        "TLS: {text}. The server's certificate authority changed, or {} is another server: {} does not vouch for it. \
+         Remove this node, so that a new one is made with the new authority",
+        config.server,
+        config.ca_pem_path.display()
+    )
 }
 
 struct Talked {

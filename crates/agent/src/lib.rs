@@ -72,6 +72,7 @@ pub enum Error {
 pub fn main(dir: &Path) -> Result<(), Error> {
     // Attempts read what the agent writes for them; what is private says so itself.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    neap_sandbox::forbid_core_dumps();
     let config = NodeConfig::read(dir)?;
     let network = network::set_up(&config);
     let spawner = neap_sandbox::Spawner::start(&neap_sandbox::SpawnerConfig {

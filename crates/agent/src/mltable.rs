@@ -1,11 +1,6 @@
 //! `MLTable` files, as far as they say which files a table is made of. Transformations are the job's to do.
 
 use serde::Deserialize;
-
-/// The file's name in its folder.
-pub(crate) const FILE: &str = "MLTable";
-/// The longest one that is read.
-pub(crate) const BYTES_MAX: u64 = 256 * 1024;
 /// Paths of one table.
 const PARTS_MAX: usize = 1_000;
 /// Bytes of names that are compared with pieces of patterns, for one table: a second or two.

@@ -237,6 +237,7 @@ pub(crate) async fn prepare(
         slot,
         limits: limits(node, spec),
         beside: None,
+        masked: spec.masked.iter().map(|value| value.reveal().to_owned()).collect(),
     };
     distributed::arrange(spec, layout, &mut launch).map_err(system)?;
     Ok(launch)

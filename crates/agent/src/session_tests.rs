@@ -32,6 +32,7 @@ fn spec() -> Box<AttemptSpec> {
         checkpoint: None,
         count_bytes: false,
         disk: Default::default(),
+        masked: Vec::new(),
     })
 }
 

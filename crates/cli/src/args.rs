@@ -2,7 +2,7 @@
 
 use crate::commands::{
     asset, batch, budget, completion, compute, configure, cost, datastore, diff, down, env, explain, job,
-    lock, node, plan, queue, quota, schedule, status, waste, workspace,
+    lock, node, plan, queue, quota, schedule, secret, status, waste, workspace,
 };
 use crate::local::{agent, attend, bench, container, doctor, launch, sim, up, verify};
 use crate::output::Format;
@@ -133,6 +133,9 @@ pub enum Command {
     /// How much money may be spent: set, list, show, delete
     #[command(subcommand)]
     Budget(budget::BudgetCommand),
+    /// Values that jobs and datastores use by name, and that no log shows
+    #[command(subcommand)]
+    Secret(secret::SecretCommand),
     /// Keep clusters, workspaces and groups from being deleted or changed
     #[command(subcommand)]
     Lock(lock::LockCommand),

@@ -1,6 +1,7 @@
 //! HTTPS to the server: tokens, requests, errors, pages and long-running operations. It knows no resource.
 
 use crate::connection::Connection;
+use crate::distrust;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::terminal::Terminal;
 use reqwest::header::HeaderMap;
@@ -281,13 +282,9 @@ impl Client {
         let url = &self.connection.url;
         let failure =
             Failure::new(Exit::Unreachable, format!("cannot reach the Neap server at {url}: {causes}"));
-        if causes.contains("certificate") {
-            failure.hint(format!(
-                "{} does not vouch for this server; use the data folder of the server, or run eval \"$(neap env)\" again",
-                self.connection.ca_bundle.display()
-            ))
-        } else {
-            failure.hint("start it with 'neap up --detach'")
+        match distrust::explain(&causes, url, &self.connection.ca_bundle) {
+            Some(distrust) => Failure::new(Exit::Unreachable, distrust.message).hint(distrust.hint),
+            None => failure.hint("start it with 'neap up --detach'"),
         }
     }
 }

@@ -10,6 +10,7 @@ mod args;
 mod client;
 mod commands;
 mod connection;
+mod distrust;
 mod entity;
 mod failure;
 mod local;

@@ -113,6 +113,10 @@ fn every_command_has_help_with_an_example() {
         "budget list",
         "budget show",
         "budget delete",
+        "secret create",
+        "secret list",
+        "secret show",
+        "secret delete",
         "lock create",
         "lock list",
         "lock delete",
@@ -210,6 +214,7 @@ fn wrong_usage_is_said() {
     assert_snapshot!("usage_not_a_number", home.run(&["budget", "create", "-n", "b", "--threshold", "12.5"]));
     assert_snapshot!("usage_below_zero", home.run(&["queue", "cpu", "--top", "-1"]));
     assert_snapshot!("usage_no_times", home.run(&["cost", "--from", "x", "--to", "y", "--at", "z"]));
+    assert_snapshot!("usage_no_value", home.run(&["secret", "create", "-n", "TOKEN"]));
     assert_snapshot!("usage_refused_command", home.run(&["ml", "compute", "start", "-n", "ci1"]));
 }
 

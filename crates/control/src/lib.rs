@@ -29,6 +29,8 @@ mod past;
 mod registrations;
 pub mod repair;
 mod roster;
+mod sealing;
+mod secrets;
 pub mod services;
 mod session;
 mod sessions;
@@ -45,5 +47,7 @@ pub use neap_protocol::{
 };
 pub use orders::{AttemptOrders, OrderSettings, TrackingOrders, service_path};
 pub use roster::Roster;
+pub use sealing::LedgerVault;
+pub use secrets::{SecretError, Secrets};
 pub use sessions::{Gate, Sessions};
 pub use start::{Control, ControlParts, StartError, open_ledger, start};

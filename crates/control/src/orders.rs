@@ -6,9 +6,9 @@ use neap_core::documents::{
     BlobPath, Delivery, Distribution, EnvironmentDocument, InputDocument, JobDocument, OutputDocument,
     ServiceKind,
 };
-use neap_core::job::{Attempt, Job, Need};
+use neap_core::job::{Attempt, Class, Job, Need};
 use neap_core::{AttemptId, Capacity, NodeId, State, WorkspaceId};
-use neap_identity::{RunClaim, RunTokens, derived_guid};
+use neap_identity::{RunClaim, RunTokens, Vault, derived_guid};
 use neap_ledger::Reader;
 use neap_protocol::{
     AttemptSpec, BlobFolder, CheckpointSpec, ContainerTerms, DiskTerms, Environment, How, Input, Isolation, Keep,
@@ -18,6 +18,7 @@ use neap_storage::foreign;
 use neap_storage::sas::{Bound, Grant, Permission, SasKey, Scope};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::secrets::{SecretError, Secrets};
 use crate::{addresses, limits};
 
 #[derive(Clone, Debug)]
@@ -32,6 +33,8 @@ pub struct OrderSettings {
     pub disk: DiskTerms,
     /// With it, a job's process is told where to track its run, and as whom.
     pub tracking: Option<TrackingOrders>,
+    /// Opens the secrets that a job's environment variables refer to.
+    pub vault: Arc<Vault>,
 }
 
 #[derive(Clone, Debug)]
@@ -54,6 +57,17 @@ pub(crate) enum OrderError {
     Gone,
     #[error("the job's definition was erased or cannot be read: {0}")]
     Document(String),
+    #[error("{0}")]
+    Secret(#[from] SecretError),
+}
+
+impl OrderError {
+    pub(crate) fn class(&self) -> Class {
+        match self {
+            Self::Gone | Self::Document(_) | Self::Secret(SecretError::Unreadable { .. }) => Class::System,
+            Self::Secret(SecretError::Missing { .. }) => Class::InputData,
+        }
+    }
 }
 
 impl AttemptOrders {
@@ -116,11 +130,18 @@ impl AttemptOrders {
             Environment::Packages { packages } => (None, Some(packages.clone())),
             Environment::Nothing | Environment::Build { .. } => (None, None),
         };
+        let secrets = Secrets { reader: &self.reader, vault: &self.settings.vault, workspace: job.workspace };
+        let mut masked = Vec::new();
+        let environment_variables = document
+            .environment_variables
+            .into_iter()
+            .map(|(name, text)| Ok((name, secrets.fill(&text, &mut masked)?)))
+            .collect::<Result<_, SecretError>>()?;
         Ok(AttemptSpec {
             job_name: job.name.to_string(),
             experiment: document.experiment,
             command: document.command,
-            environment_variables: document.environment_variables,
+            environment_variables,
             code: document.code.as_ref().map(|at| signer.sign(at, Access::Read)),
             inputs: document.inputs.iter().map(|(name, input)| (name.clone(), signer.input(input))).collect(),
             outputs: document
@@ -150,6 +171,7 @@ impl AttemptOrders {
             checkpoint: Some(checkpoint),
             count_bytes: is_apart(state, job),
             disk: self.disk(document.disk_mb),
+            masked: masked.into_iter().map(Secret::new).collect(),
         })
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::stream::FuturesUnordered;
 use neap_core::effects::Effect;
-use neap_core::job::{Class, Exit};
+use neap_core::job::Exit;
 use neap_core::{Command, Millis, NodeId};
 use neap_identity::{Authority, JoinTokens, UsedNonces};
 use neap_protocol::{Decoder, Down, Secret, encode_message};
@@ -187,7 +187,7 @@ impl Sessions {
                     Err(error) => {
                         tracing::error!(%attempt, %error, "an attempt cannot be ordered");
                         let message = error.to_string().into();
-                        let exit = Exit::PrepareFailed { class: Class::System, message };
+                        let exit = Exit::PrepareFailed { class: error.class(), message };
                         let report = conversation::ended(*node, *attempt, exit);
                         drop(tokio::spawn(take_in(self.handle.clone(), Command::Report(report))));
                         return;

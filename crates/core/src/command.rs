@@ -62,6 +62,10 @@ pub enum Command {
         name: Arc<str>,
         version: Arc<str>,
     },
+    /// What a document says is wiped; its hash stays in the chain.
+    EraseDocument {
+        document: DocHash,
+    },
 
     PutCluster(PutCluster),
     /// A new definition that may differ also in what Azure keeps for ever: nodes are then replaced.

@@ -12,6 +12,7 @@ impl Command {
             | Self::DeleteGroup { .. }
             | Self::DeleteWorkspace { .. }
             | Self::DeleteAsset { .. }
+            | Self::EraseDocument { .. }
             | Self::DeleteCluster { .. }
             | Self::CloseFamily { .. }
             | Self::CancelJob { .. }

@@ -44,6 +44,7 @@ pub mod queue;
 pub mod quota;
 pub mod retired;
 pub mod schedule;
+pub mod secrets;
 pub mod settings;
 pub mod state;
 pub mod unblock;

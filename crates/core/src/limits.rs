@@ -110,3 +110,9 @@ pub const SHARE_CPUS_MILLI_MIN: u32 = 10;
 /// A job whose GPUs worked less than this, on average over at least so long, is told so.
 pub const GPU_HINT_BELOW_PERCENT: u64 = 50;
 pub const GPU_HINT_SECONDS_MIN: u64 = 30;
+/// Longest value of a secret: an environment variable of Linux holds 128 KiB with its name.
+pub const SECRET_BYTES_MAX: usize = 64 * 1024;
+/// Longest name of a secret.
+pub const SECRET_NAME_CHARS_MAX: usize = 127;
+/// Secrets of one workspace.
+pub const SECRETS_PER_WORKSPACE_MAX: usize = 1_000;

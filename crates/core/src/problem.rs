@@ -41,6 +41,7 @@ codes! {
     EnvironmentNotFound = 400,
     CodeNotFound = 400,
     DatastoreNotFound = 400,
+    SecretNotFound = 400,
     GpuNotAvailable = 400,
     /// The cluster has no nodes of the tier that a job asks for.
     JobTierNotAvailable = 400,

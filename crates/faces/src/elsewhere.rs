@@ -5,14 +5,18 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use neap_control::{SecretError, Secrets};
 use neap_core::documents::AssetDocument;
-use neap_core::{Code, Refusal, WorkspaceId};
+use neap_core::secrets::references;
+use neap_core::{Code, Problem, Refusal, WorkspaceId};
 use neap_storage::foreign::{
     self, AzureCredential, AzureStore, Definition, Folder, Foreign, S3Credential, S3Store, Web,
 };
 use serde_json::Value;
 
 use crate::app::{App, internal, unreadable};
+use crate::arm::errors::bad;
+use crate::arm::jobs::secrets::missing;
 
 pub(crate) const DATASTORE: &str = "datastore";
 /// A datastore is not versioned; the ledger's assets are.
@@ -177,9 +181,50 @@ fn datastore(app: &App, workspace: WorkspaceId, name: &str) -> Result<Definition
         Refusal::because(Code::ResourceNotFound, format!("There is no datastore '{name}' in this workspace."))
     })?;
     let document: AssetDocument = app.document(&row.document)?;
-    let secrets = opened_secrets(app, workspace, name, &document)?;
+    let mut secrets = opened_secrets(app, workspace, name, &document)?;
+    if let Some(secrets) = &mut secrets {
+        let of_workspace = Secrets { reader: app.control.reader(), vault: &app.vault, workspace };
+        fill_credentials(secrets, &of_workspace)
+            .map_err(|e| Refusal::because(Code::SecretNotFound, format!("The datastore '{name}': {e}.")))?;
+    }
     definition(&document.properties, secrets.as_ref())
         .map_err(|why| Refusal::because(Code::NotSupported, format!("The datastore '{name}': {why}")))
+}
+
+/// Puts the values of secrets into credentials. Nobody but the store is shown the result.
+fn fill_credentials(credentials: &mut Value, secrets: &Secrets<'_>) -> Result<(), SecretError> {
+    for text in credentials.as_object_mut().into_iter().flat_map(|fields| fields.values_mut()) {
+        if let Value::String(text) = text {
+            *text = secrets.fill(text, &mut Vec::new())?;
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with the references to secrets in credentials as they were sent.
+pub(crate) fn check_credentials(
+    app: &App,
+    workspace: WorkspaceId,
+    datastore: &str,
+    credentials: &Value,
+) -> Result<Vec<Problem>, Refusal> {
+    let secrets = Secrets { reader: app.control.reader(), vault: &app.vault, workspace };
+    let mut problems = Vec::new();
+    for (key, text) in credentials.as_object().into_iter().flatten() {
+        let at = format!("properties.credentials.secrets.{key}");
+        match references(text.as_str().unwrap_or_default()) {
+            Err(why) => problems.push(bad(format!("The datastore '{datastore}', '{key}': {why}"), &at)),
+            Ok(names) => {
+                for name in names {
+                    if !secrets.has(name).map_err(|e| internal(e.to_string()))? {
+                        problems
+                            .push(missing(&format!("'{key}' of the datastore '{datastore}'"), name).at(&at));
+                    }
+                }
+            }
+        }
+    }
+    Ok(problems)
 }
 
 pub(crate) fn vault_name(workspace: WorkspaceId, datastore: &str) -> String {

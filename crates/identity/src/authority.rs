@@ -1,27 +1,27 @@
 //! The local certificate authority: it certifies this server for its clients, and nodes for this
 //! server. Its key never leaves the identity folder. It never speaks TLS itself.
 
+mod root;
+
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
-    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
-    SerialNumber,
+    CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    IsCa, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType, SerialNumber,
 };
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
+use self::root::Root;
 use crate::{
-    CA_LIFETIME_S, CERTIFICATE_BACKDATE_S, CSR_BYTES_MAX, Error, Result, SERVER_LIFETIME_S,
-    SERVER_RENEW_BEFORE_S, bundle, files, random_bytes,
+    CERTIFICATE_BACKDATE_S, CSR_BYTES_MAX, Error, Result, SERVER_LIFETIME_S, SERVER_RENEW_BEFORE_S, bundle,
+    files, random_bytes,
 };
-
-const CERTIFICATE: &str = "a certificate in PEM form";
-const KEY: &str = "an ECDSA private key in PEM form";
 
 /// The server's certificate chain and key, as rustls takes them.
 #[derive(Debug)]
@@ -45,14 +45,34 @@ pub struct NodeCertificate {
     pub not_after_s: i64,
 }
 
-/// The local CA in its folder, and the server certificate made by it.
+/// The local CA in its folder, and the server certificates made by it.
 pub struct Authority {
     folder: PathBuf,
     hosts: Vec<String>,
-    issuer: Issuer<'static, KeyPair>,
-    ca_pem: String,
-    ca_der: CertificateDer<'static>,
-    server: RwLock<Arc<ServerIdentity>>,
+    current: RwLock<Arc<Current>>,
+    /// Once the bundle was written.
+    bundle_source: Mutex<Option<BundleSource>>,
+}
+
+/// Where the public roots of the bundle came from, if not from the system.
+#[derive(Clone)]
+struct BundleSource(Option<PathBuf>);
+
+/// What is replaced when it is renewed.
+struct Current {
+    root: Root,
+    servers: Servers,
+}
+
+/// One key, and a certificate for each way to reach the server.
+///
+/// A client checks *every* name in a certificate against those that its copy of the authority lists. So a certificate
+/// with a new name in it would be refused by clients with an older copy, although they use an old name. With a
+/// certificate for each host name, and one for all addresses, they do not notice.
+struct Servers {
+    all: Arc<ServerIdentity>,
+    addresses: Arc<ServerIdentity>,
+    names: BTreeMap<String, Arc<ServerIdentity>>,
 }
 
 impl std::fmt::Debug for Authority {
@@ -67,28 +87,17 @@ impl std::fmt::Debug for Authority {
 impl Authority {
     /// Opens the authority in this folder or makes it, with a server certificate that names
     /// 127.0.0.1, ::1, localhost, this machine and `listen_hosts` (host names or addresses, no ports).
+    /// The authority may vouch for these names and no others. It is renewed, with the same key, when it ends soon, lacks
+    /// a name, or was made without limits by an earlier release.
     pub fn open(folder: &Path, listen_hosts: &[String], now_s: i64) -> Result<Self> {
         files::make_private_folder(folder)?;
-        let (ca_pem, issuer) = open_or_create_ca(folder, now_s)?;
-        let ca_path = folder.join("ca.pem");
-        let ca_der = CertificateDer::from_pem_slice(ca_pem.as_bytes())
-            .map_err(|e| files::damaged(&ca_path, CERTIFICATE, e))?;
-        if not_after_s(&ca_der).is_none_or(|end| end <= now_s) {
-            return Err(Error::AuthorityExpired { path: ca_path });
-        }
         let hosts = server_hosts(listen_hosts);
-        let server = match read_server(folder, &ca_der)? {
-            Some(server) if still_good(&server, &hosts, now_s) => server,
-            _ => issue_server(folder, &issuer, &ca_der, &hosts, now_s)?,
-        };
-        Ok(Self {
-            folder: folder.to_owned(),
-            hosts,
-            issuer,
-            ca_pem,
-            ca_der,
-            server: RwLock::new(Arc::new(server)),
-        })
+        let current = RwLock::new(Arc::new(Current::open(folder, &hosts, now_s)?));
+        Ok(Self { folder: folder.to_owned(), hosts, current, bundle_source: Mutex::new(None) })
+    }
+
+    fn current(&self) -> Arc<Current> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The host names and addresses that the server's certificate names.
@@ -99,29 +108,49 @@ impl Authority {
 
     /// The authority's certificate, PEM.
     #[must_use]
-    pub fn ca_pem(&self) -> &str {
-        &self.ca_pem
+    pub fn ca_pem(&self) -> String {
+        self.current().root.pem.clone()
     }
 
     /// The authority's certificate, DER: the only root by which node certificates are checked.
     #[must_use]
-    pub fn ca_der(&self) -> &CertificateDer<'static> {
-        &self.ca_der
+    pub fn ca_der(&self) -> CertificateDer<'static> {
+        self.current().root.der.clone()
     }
 
-    /// The server's chain and key as they are now.
+    /// The server's chain and key as they are now, with all names.
     #[must_use]
     pub fn server(&self) -> Arc<ServerIdentity> {
-        Arc::clone(&self.server.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.current().servers.all)
     }
 
-    /// Replaces the server certificate if it ends soon. True when there is a new one to load.
+    /// The chain and key for a client that asks for this host name; a client that uses an address asks for none.
+    #[must_use]
+    pub fn server_for(&self, name: Option<&str>) -> Arc<ServerIdentity> {
+        let current = self.current();
+        let servers = &current.servers;
+        let found = match name {
+            None => &servers.addresses,
+            Some(name) => servers.names.get(&name.to_ascii_lowercase()).unwrap_or(&servers.all),
+        };
+        Arc::clone(found)
+    }
+
+    /// Replaces the server certificate and the authority's if they end soon; a bundle that was written is written
+    /// again. True when there is a new one to load.
     pub fn renew_if_needed(&self, now_s: i64) -> Result<bool> {
-        if still_good(&self.server(), &self.hosts, now_s) {
+        let current = self.current();
+        if root::still_good(&current.root.der, &self.hosts, now_s)
+            && still_good(&current.servers.all, &self.hosts, now_s)
+        {
             return Ok(false);
         }
-        let server = issue_server(&self.folder, &self.issuer, &self.ca_der, &self.hosts, now_s)?;
-        *self.server.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(server);
+        let renewed = Current::open(&self.folder, &self.hosts, now_s)?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(renewed);
+        let source = self.bundle_source.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(BundleSource(roots)) = source {
+            self.write_bundle(roots.as_deref())?;
+        }
         Ok(true)
     }
 
@@ -143,20 +172,64 @@ impl Authority {
         let mut params = leaf(&format!("node-{node}"), lifetime_s, now_s)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let end = params.not_after.unix_timestamp();
-        let certificate =
-            params.signed_by(&request.public_key, &self.issuer).map_err(|e| refused(e.to_string()))?;
-        Ok(NodeCertificate { cert_pem: certificate.pem(), ca_pem: self.ca_pem.clone(), not_after_s: end })
+        let current = self.current();
+        let certificate = params
+            .signed_by(&request.public_key, &current.root.issuer)
+            .map_err(|e| refused(e.to_string()))?;
+        Ok(NodeCertificate {
+            cert_pem: certificate.pem(),
+            ca_pem: current.root.pem.clone(),
+            not_after_s: end,
+        })
     }
 
     /// Writes `ca-bundle.pem`: the public roots (those in `already_set`, else the system's) and our
     /// CA. A machine without public roots gets a bundle of our CA alone.
     pub fn write_bundle(&self, already_set: Option<&Path>) -> Result<PathBuf> {
         let path = self.folder.join("ca-bundle.pem");
+        *self.bundle_source.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(BundleSource(already_set.map(Path::to_owned)));
         // A variable that names our own bundle says nothing about the system's roots.
         let already_set = already_set.filter(|set| *set != path);
         let roots = bundle::system_roots(already_set);
-        bundle::write(&path, roots.as_deref(), &self.ca_pem)?;
+        let current = self.current();
+        bundle::write(&path, roots.as_deref(), &current.root.pem, &current.root.der)?;
         Ok(path)
+    }
+}
+
+impl Current {
+    fn open(folder: &Path, hosts: &[String], now_s: i64) -> Result<Self> {
+        let root = root::open(folder, hosts, now_s)?;
+        let all = match read_server(folder, &root.der)? {
+            Some(server) if still_good(&server, hosts, now_s) => server,
+            _ => issue_server(folder, &root, hosts, now_s)?,
+        };
+        let servers = Servers::of(all, &root, hosts, now_s)?;
+        Ok(Self { root, servers })
+    }
+}
+
+impl Servers {
+    fn of(all: ServerIdentity, root: &Root, hosts: &[String], now_s: i64) -> Result<Self> {
+        let pair =
+            KeyPair::try_from(all.key.secret_der()).map_err(|e| Error::crypto("use the server's key", e))?;
+        let lifetime_s = all.not_after_s - now_s;
+        let part = |hosts: &[String]| {
+            let certificate = certify_server(&pair, root, hosts, lifetime_s, now_s)?;
+            Ok(Arc::new(ServerIdentity {
+                chain: vec![certificate.der().clone(), root.der.clone()],
+                key: all.key.clone_key(),
+                not_after_s: all.not_after_s,
+            }))
+        };
+        let (addresses, names): (Vec<String>, Vec<String>) =
+            hosts.iter().cloned().partition(|host| host.parse::<IpAddr>().is_ok());
+        let names = names
+            .into_iter()
+            .map(|name| Ok((name.clone(), part(std::slice::from_ref(&name))?)))
+            .collect::<Result<_>>()?;
+        Ok(Self { addresses: part(&addresses)?, names, all: Arc::new(all) })
     }
 }
 
@@ -176,29 +249,6 @@ pub fn node_of(certificate: &[u8]) -> Option<u64> {
     let text = names.next()?.as_str().ok()?.strip_prefix("node-")?;
     let node: u64 = text.parse().ok()?;
     (names.next().is_none() && node.to_string() == text).then_some(node)
-}
-
-fn open_or_create_ca(folder: &Path, now_s: i64) -> Result<(String, Issuer<'static, KeyPair>)> {
-    let (cert_path, key_path) = (folder.join("ca.pem"), folder.join("ca.key"));
-    let cert = files::read_text(&cert_path, CERTIFICATE)?;
-    let key = files::read_text(&key_path, KEY)?;
-    if let (Some(ca_pem), Some(key)) = (cert, key) {
-        let key = KeyPair::from_pem(&key).map_err(|e| files::damaged(&key_path, KEY, e))?;
-        let issuer =
-            Issuer::from_ca_cert_pem(&ca_pem, key).map_err(|e| files::damaged(&cert_path, CERTIFICATE, e))?;
-        return Ok((ca_pem, issuer));
-    }
-    // One without the other is a first start that was cut short: nothing was signed with it yet.
-    let key = new_key()?;
-    let mut params = named("Neap local CA", CA_LIFETIME_S, now_s)?;
-    // The path ends here: a certificate made by this authority can never make another.
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    let certificate =
-        params.self_signed(&key).map_err(|e| Error::crypto("make the authority's certificate", e))?;
-    files::write_private(&key_path, key.serialize_pem().as_bytes())?;
-    files::write_public(&cert_path, certificate.pem().as_bytes())?;
-    Ok((certificate.pem(), Issuer::new(params, key)))
 }
 
 fn read_server(folder: &Path, ca: &CertificateDer<'static>) -> Result<Option<ServerIdentity>> {
@@ -278,16 +328,27 @@ fn names_in(certificate: &CertificateDer<'_>) -> Vec<String> {
     names.value.general_names.iter().filter_map(text).collect()
 }
 
-fn issue_server(
-    folder: &Path,
-    issuer: &Issuer<'static, KeyPair>,
-    ca: &CertificateDer<'static>,
-    hosts: &[String],
-    now_s: i64,
-) -> Result<ServerIdentity> {
-    let making = |e: rcgen::Error| Error::crypto("make the server's certificate", e);
+fn issue_server(folder: &Path, root: &Root, hosts: &[String], now_s: i64) -> Result<ServerIdentity> {
     let key = new_key()?;
-    let mut params = leaf("Neap server", SERVER_LIFETIME_S, now_s)?;
+    let certificate = certify_server(&key, root, hosts, SERVER_LIFETIME_S, now_s)?;
+    files::write_private(&folder.join("server.key"), key.serialize_pem().as_bytes())?;
+    files::write_public(&folder.join("server.pem"), certificate.pem().as_bytes())?;
+    Ok(ServerIdentity {
+        chain: vec![certificate.der().clone(), root.der.clone()],
+        key: PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der())),
+        not_after_s: now_s.saturating_add(SERVER_LIFETIME_S),
+    })
+}
+
+fn certify_server(
+    key: &KeyPair,
+    root: &Root,
+    hosts: &[String],
+    lifetime_s: i64,
+    now_s: i64,
+) -> Result<rcgen::Certificate> {
+    let making = |e: rcgen::Error| Error::crypto("make the server's certificate", e);
+    let mut params = leaf("Neap server", lifetime_s, now_s)?;
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.subject_alt_names = hosts
         .iter()
@@ -297,15 +358,7 @@ fn issue_server(
         })
         .collect::<std::result::Result<_, _>>()
         .map_err(making)?;
-    let not_after_s = params.not_after.unix_timestamp();
-    let certificate = params.signed_by(&key, issuer).map_err(making)?;
-    files::write_private(&folder.join("server.key"), key.serialize_pem().as_bytes())?;
-    files::write_public(&folder.join("server.pem"), certificate.pem().as_bytes())?;
-    Ok(ServerIdentity {
-        chain: vec![certificate.der().clone(), ca.clone()],
-        key: PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der())),
-        not_after_s,
-    })
+    params.signed_by(key, &root.issuer).map_err(making)
 }
 
 fn new_key() -> Result<KeyPair> {

@@ -29,14 +29,6 @@ pub enum Error {
         /// What is wrong with it.
         detail: String,
     },
-    /// The certificate authority's own certificate has run out.
-    #[error(
-        "the certificate authority in {path} has expired. Move the identity folder away, start Neap again, and give clients the new ca-bundle.pem"
-    )]
-    AuthorityExpired {
-        /// The certificate.
-        path: PathBuf,
-    },
     /// The cryptographic library refused.
     #[error("could not {action}: {detail}")]
     Crypto {

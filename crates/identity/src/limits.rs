@@ -2,6 +2,8 @@
 
 /// Lifetime of the local certificate authority.
 pub const CA_LIFETIME_S: i64 = 10 * 365 * 86_400;
+/// An authority with less than this left is renewed: clients have so long to fetch the new bundle.
+pub const CA_RENEW_BEFORE_S: i64 = 2 * 365 * 86_400;
 /// Lifetime of the server certificate.
 pub const SERVER_LIFETIME_S: i64 = 90 * 86_400;
 /// A server certificate with less than this left is replaced.

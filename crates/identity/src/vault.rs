@@ -4,6 +4,8 @@
 use std::path::Path;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 
 use crate::{Error, Result, files, random_bytes};
 
@@ -29,6 +31,11 @@ impl Vault {
         Ok(Self { key: LessSafeKey::new(key) })
     }
 
+    /// Opens the vault whose key is in this file; none where there is no such file.
+    pub fn open_existing(key_file: &Path) -> Result<Option<Self>> {
+        if key_file.exists() { Self::open(key_file).map(Some) } else { Ok(None) }
+    }
+
     /// Encrypts a document under its name. Twice the same text gives two different results.
     pub fn seal(&self, name: &str, text: &[u8]) -> Result<Vec<u8>> {
         let nonce = random_bytes::<NONCE_LEN>()?;
@@ -45,6 +52,17 @@ impl Vault {
         sealed.extend_from_slice(&nonce);
         sealed.extend_from_slice(&body);
         Ok(sealed)
+    }
+
+    /// Encrypts a document under its name, as text for a JSON document.
+    pub fn encode(&self, name: &str, text: &[u8]) -> Result<String> {
+        Ok(STANDARD.encode(self.seal(name, text)?))
+    }
+
+    /// Decrypts what [`Self::encode`] made.
+    pub fn decode(&self, name: &str, sealed: &str) -> Result<Vec<u8>> {
+        let sealed = STANDARD.decode(sealed).map_err(|_| Error::Sealed { name: name.to_owned() })?;
+        self.open_document(name, &sealed)
     }
 
     /// Decrypts a document that was sealed under this name.

@@ -4,18 +4,19 @@ use neap_core::{DocHash, Event};
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::seal::SALT_BYTES;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
     pub hash: DocHash,
-    pub salt: [u8; 16],
+    pub salt: [u8; SALT_BYTES],
     pub body: Vec<u8>,
 }
 
 impl Document {
     /// The salt keeps anyone from guessing an erased body by its hash.
     pub fn new(body: Vec<u8>) -> Result<Self, Error> {
-        let mut salt = [0; 16];
+        let mut salt = [0; SALT_BYTES];
         getrandom::fill(&mut salt).map_err(|e| Error::Random(e.to_string()))?;
         Ok(Self { hash: DocHash::of(&salt, &body), salt, body })
     }

@@ -60,6 +60,12 @@ pub enum Error {
 
     #[error("no random bytes from the system for a document's salt: {0}")]
     Random(String),
+
+    #[error(
+        "the document {document} is encrypted, and identity/vault.key does not open it: {detail}. Restore the \
+         identity folder that belongs to this ledger"
+    )]
+    Seal { document: neap_core::DocHash, detail: String },
 }
 
 impl Error {

@@ -17,6 +17,7 @@ use crate::lock::Lock;
 use crate::reader::{Damage, Reader};
 use crate::recent::Recent;
 use crate::reserve::Reserve;
+use crate::seal::{self, Seal, Sealing};
 use crate::snapshot::{self, Snapshotter};
 use crate::start::Started;
 use crate::{costs, database, limits, past, projection, schema, start};
@@ -91,6 +92,7 @@ pub struct Ledger {
     release_is_noted: bool,
     damage: Damage,
     reserve: Reserve,
+    seal: Sealing,
     _lock: Lock,
 }
 
@@ -155,11 +157,23 @@ impl Ledger {
             release_is_noted: false,
             damage,
             reserve,
+            seal: None,
             _lock: lock,
         };
         ledger.keep_wal_small(false, ledger.reserve.is_in_use());
         let Started { state, head, replayed, .. } = started;
         Ok(Opened { ledger, state, head, replayed, warnings })
+    }
+
+    /// From now on documents are sealed when they are written, and opened when they are read.
+    ///
+    /// # Errors
+    /// [`Error::Seal`] if the newest sealed document does not open: this is another installation's key.
+    pub fn seal_with(&mut self, seal: Arc<dyn Seal>) -> Result<(), Error> {
+        self.reader = self.reader.sealed(seal.clone());
+        self.reader.check_seal()?;
+        self.seal = Some(seal);
+        Ok(())
     }
 
     /// Writes a batch as one transaction. On return it is on the disk, or nothing of it is. `at` is when the
@@ -257,7 +271,7 @@ impl Ledger {
     fn write(&self, at: Millis, batch: &Batch) -> Result<Head, Error> {
         let storage = || Error::storage("writing to the log", &self.path);
         let transaction = self.connection.unchecked_transaction().map_err(storage())?;
-        self.write_documents(at, batch).map_err(storage())?;
+        self.write_documents(at, batch)?;
         let mut head = self.head;
         for entry in &batch.entries {
             if entry.at < head.at {
@@ -273,13 +287,15 @@ impl Ledger {
         Ok(head)
     }
 
-    fn write_documents(&self, at: Millis, batch: &Batch) -> rusqlite::Result<()> {
+    fn write_documents(&self, at: Millis, batch: &Batch) -> Result<(), Error> {
+        let storage = || Error::storage("writing to the log", &self.path);
         // The same document again is the same row, and one that was erased stays erased.
         let mut insert = self.connection.prepare_cached(
             "INSERT INTO documents (hash, salt, body, written_ms) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
-        )?;
+        ).map_err(storage())?;
         for document in &batch.documents {
-            insert.execute(params![document.hash.0, document.salt, document.body, to_sql(at.0)])?;
+            let (salt, body) = seal::to_row(&self.seal, &document.hash, &document.salt, &document.body)?;
+            insert.execute(params![document.hash.0, salt, body, to_sql(at.0)]).map_err(storage())?;
         }
         Ok(())
     }

@@ -37,3 +37,5 @@ pub const RESERVE_DISK_SHARE: u64 = 16;
 pub const RESERVE_LOOKS_PER_CHECK: u32 = 256;
 /// Pages in the write-ahead log at which they are carried over while the reserve is in use: it must not grow then.
 pub const RESERVE_CHECKPOINT_PAGES: u32 = 64;
+/// How many of the newest documents are looked through, at the start, for one that shows whether the key fits.
+pub const SEAL_CHECK_ROWS: i64 = 1_000;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use neap_core::{ClusterId, DocHash, Event, JobId, Millis, NodeId, State, WorkspaceId};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
-use crate::chain::{Envelope, from_sql, read_events, to_sql};
+use crate::chain::{Envelope, from_sql, hash, read_events, to_sql};
 use crate::charges::{self, ChargeRow};
 use crate::costs::{self, CostQuery, CostRow};
 use crate::database;
@@ -16,6 +16,7 @@ use crate::limits;
 use crate::past::{self, Moment, Reach, Temporary};
 use crate::recent::Recent;
 use crate::rows::{AssetRow, ClusterRow, JobRow, NodeRow};
+use crate::seal::{self, Seal, Sealing};
 use crate::upcast;
 
 /// Set once, when damage is found in the older chain: why nothing is written any more.
@@ -34,6 +35,7 @@ struct Pool {
     idle: Mutex<Vec<Connection>>,
     damage: Damage,
     recent: Recent,
+    seal: Sealing,
     /// The file is nobody's but its readers'.
     _temporary: Option<Temporary>,
 }
@@ -73,8 +75,33 @@ pub struct Revision {
 
 impl Reader {
     pub(crate) fn new(path: &Path, damage: Damage, recent: Recent) -> Self {
-        let pool = Pool { path: path.into(), idle: Mutex::default(), damage, recent, _temporary: None };
+        let pool =
+            Pool { path: path.into(), idle: Mutex::default(), damage, recent, seal: None, _temporary: None };
         Self { pool: Arc::new(pool), records: None }
+    }
+
+    /// The same log, with documents opened by this seal.
+    pub(crate) fn sealed(&self, seal: Arc<dyn Seal>) -> Self {
+        let pool = Pool {
+            path: self.pool.path.clone(),
+            idle: Mutex::default(),
+            damage: self.pool.damage.clone(),
+            recent: self.pool.recent.clone(),
+            seal: Some(seal),
+            _temporary: None,
+        };
+        Self { pool: Arc::new(pool), records: None }
+    }
+
+    /// Whether the newest sealed document opens, if there is one.
+    pub(crate) fn check_seal(&self) -> Result<(), Error> {
+        let newest = self.one(
+            "SELECT hash FROM (SELECT hash, salt, body FROM documents ORDER BY rowid DESC LIMIT ?1) \
+             WHERE length(salt) = 0 AND body IS NOT NULL LIMIT 1",
+            params![limits::SEAL_CHECK_ROWS],
+            |row| hash(row, 0).map(DocHash),
+        )?;
+        newest.map_or(Ok(()), |newest| self.document(&newest).map(drop))
     }
 
     fn records(&self) -> &Self {
@@ -101,6 +128,7 @@ impl Reader {
             idle: Mutex::default(),
             damage: records.pool.damage.clone(),
             recent: records.pool.recent.clone(),
+            seal: records.pool.seal.clone(),
             _temporary: Some(temporary),
         };
         let reader = Self { pool: Arc::new(pool), records: Some(Arc::new(records.clone())) };
@@ -122,10 +150,14 @@ impl Reader {
         if let Some(recent) = self.pool.recent.get(hash) {
             return Ok(Some(recent));
         }
-        let found: Option<Option<Vec<u8>>> =
-            self.records()
-                .one("SELECT body FROM documents WHERE hash = ?1", params![hash.0], |row| row.get(0))?;
-        Ok(found.flatten().map(Arc::from))
+        let found: Option<(Vec<u8>, Option<Vec<u8>>)> = self.records().one(
+            "SELECT salt, body FROM documents WHERE hash = ?1",
+            params![hash.0],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )?;
+        let Some((salt, Some(body))) = found else { return Ok(None) };
+        let (_, body) = seal::from_row(&self.records().pool.seal, hash, salt, body)?;
+        Ok(Some(Arc::from(body)))
     }
 
     /// By name, without regard to case.

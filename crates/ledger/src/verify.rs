@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use neap_core::invariants::{self, Books, History};
 use neap_core::{DocHash, Event, Millis, State, apply, meter};
@@ -15,6 +16,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::chain::{Envelope, Head, from_sql, hash, read_events};
 use crate::error::Error;
+use crate::seal::{self, Seal, Sealing};
 use crate::start::{self, last_seq};
 use crate::{costs, database, document, limits, projection, schema, snapshot};
 
@@ -92,9 +94,16 @@ impl Report {
 }
 
 /// Checks the log in `dir`. Damage comes back as findings; an error means that it could not be looked at.
-pub fn verify(
+/// Sealed documents are counted and not opened.
+pub fn verify(dir: &Path, options: VerifyOptions, progress: impl FnMut(Progress)) -> Result<Report, Error> {
+    verify_with(dir, options, None, progress)
+}
+
+/// The same, and sealed documents are opened and compared with their hashes.
+pub fn verify_with(
     dir: &Path,
     options: VerifyOptions,
+    seal: Option<Arc<dyn Seal>>,
     mut progress: impl FnMut(Progress),
 ) -> Result<Report, Error> {
     let path = dir.join(database::FILE);
@@ -112,6 +121,7 @@ pub fn verify(
             Some(_) => {}
         }
         let mut check = Check::new(&connection, path, snapshot::folder(dir), options, &mut report)?;
+        check.seal = seal;
         check.whole(&mut progress)?;
     }
     Ok(report)
@@ -125,6 +135,7 @@ struct Check<'a> {
     head: Head,
     erased: BTreeSet<DocHash>,
     rebuilt: Option<Rebuilt>,
+    seal: Sealing,
 }
 
 /// State and tables made again from the first record.
@@ -167,7 +178,8 @@ impl<'a> Check<'a> {
         report: &'a mut Report,
     ) -> Result<Self, Error> {
         let rebuilt = if options.replay { Some(Rebuilt::new(&path)?) } else { None };
-        Ok(Self { connection, path, snapshots, report, head: Head::EMPTY, erased: BTreeSet::new(), rebuilt })
+        let erased = BTreeSet::new();
+        Ok(Self { connection, path, snapshots, report, head: Head::EMPTY, erased, rebuilt, seal: None })
     }
 
     fn whole(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), Error> {
@@ -290,6 +302,7 @@ impl<'a> Check<'a> {
         let mut statement =
             self.connection.prepare("SELECT hash, salt, body FROM documents").map_err(storage())?;
         let mut rows = statement.query([]).map_err(storage())?;
+        let mut unopened = 0_u64;
         while let Some(row) = rows.next().map_err(storage())? {
             self.report.documents += 1;
             let (name, salt, body): (_, Vec<u8>, Option<Vec<u8>>) = (
@@ -309,11 +322,19 @@ impl<'a> Check<'a> {
                 Some(_) if meant_to_be_erased => {
                     self.report.add(None, format!("the document {name} is there, though an event erased it"));
                 }
-                Some(body) if DocHash::of(&salt, &body) != name => {
-                    self.report.add(None, format!("the document {name} does not match its hash"));
-                }
-                Some(_) => {}
+                Some(_) if salt.is_empty() && self.seal.is_none() => unopened += 1,
+                Some(body) => match seal::from_row(&self.seal, &name, salt, body) {
+                    Ok((salt, body)) if DocHash::of(&salt, &body) == name => {}
+                    Ok(_) => self.report.add(None, format!("the document {name} does not match its hash")),
+                    Err(error) => self.report.add(None, error.to_string()),
+                },
             }
+        }
+        if unopened > 0 {
+            let warning = format!(
+                "{unopened} encrypted documents were not compared with their hashes: the key identity/vault.key is not there"
+            );
+            self.report.warnings.push(warning);
         }
         Ok(())
     }

@@ -313,6 +313,9 @@ pub struct AttemptSpec {
     pub count_bytes: bool,
     #[serde(default)]
     pub disk: DiskTerms,
+    /// Values that the log must not show: those of the secrets in `environment_variables`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub masked: Vec<Secret>,
 }
 
 /// How much of its node's disk an attempt may take.

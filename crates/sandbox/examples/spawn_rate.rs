@@ -202,6 +202,7 @@ fn attempts(spawner: &Spawner, root: &Path, ms: usize, at_once: usize, full: boo
                 limits: AttemptLimits { cpus_milli: 2000, memory_mb: 1000, processes: 1000, file_bytes_max: None },
                 attempt_dir: dir,
                 beside: None,
+                masked: Vec::new(),
             }
         })
         .collect();

@@ -46,7 +46,7 @@ pub(crate) fn confine(
         Err(e) if e.raw_os_error() != Some(libc::ENOSYS) => Err(("making a keyring", e))?,
         Ok(()) | Err(_) => {}
     }
-    limit(Resource::Core, 0).map_err(step("switching core dumps off"))?;
+    crate::core_dumps::forbid_core_dumps();
     if let Some(bytes) = file_bytes_max {
         limit(Resource::Fsize, bytes).map_err(step("limiting the size of files"))?;
     }

@@ -45,6 +45,9 @@ pub struct Launch {
     /// first of a container. It is killed with the tree.
     #[serde(default)]
     pub beside: Option<PathBuf>,
+    /// Values that the output must not show: they are replaced before it is written.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub masked: Vec<String>,
 }
 
 /// What an isolated attempt sees of the machine.

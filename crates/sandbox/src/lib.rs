@@ -10,6 +10,7 @@
 
 mod cgroup;
 mod confine;
+mod core_dumps;
 mod direct;
 mod file_user;
 mod gpu;
@@ -18,6 +19,7 @@ mod launch;
 mod layers;
 mod lease;
 pub mod net;
+mod mask;
 mod node;
 mod probe;
 mod remove;
@@ -32,12 +34,14 @@ mod writers;
 
 pub use cgroup::{CgroupVersion, NodeCgroup};
 pub use file_user::with_file_user;
+pub use core_dumps::forbid_core_dumps;
 pub use gpu::{GPUS_MAX, Gpu, GpuUse, Gpus, Nvml, VISIBLE, device_files, emulated, gpus};
 pub use launch::{
     AttemptLimits, Bind, Event, ExitRecord, JOBS_PLACE, Launch, Outcome, PROCESSES_MAX, TIMEOUT_GRACE_MS,
     Used, View,
 };
 pub use lease::{LEASE_FILE, Lease, boot_ms};
+pub use mask::MASKED_BYTES_MIN;
 pub use node::{
     AGENT_FILE, Detached, NODE_MARK, ProcessWatch, carries, end_process, fence_node, is_alive,
     spawn_detached, start_time,

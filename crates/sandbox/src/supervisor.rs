@@ -29,6 +29,7 @@ use crate::lease::{LeaseReading, boot_ms};
 use crate::net::{self, LISTENERS_MAX, ListenSpec};
 use crate::root::{self, HostView, Root, StepError};
 use crate::spawner::{ALONE, ATTACHED};
+use crate::mask::Masker;
 use crate::spool::{SpoolEnd, SpoolWriter};
 use crate::sys::{self, ChildStack, Program, ProgramSpec, Reaped};
 
@@ -210,6 +211,7 @@ struct Supervisor<'a> {
 struct Current<'s, 'a> {
     supervisor: &'s mut Supervisor<'a>,
     spool: SpoolWriter,
+    masker: Masker,
     main: i32,
     /// How many processes of the slot had been ended for want of memory before.
     oom_before: u64,
@@ -361,6 +363,7 @@ impl<'a> Supervisor<'a> {
             supervisor: self,
             told_bytes,
             spool,
+            masker: Masker::new(&launch.masked),
             main,
             oom_before,
             cpu_before_us,
@@ -426,6 +429,7 @@ impl Current<'_, '_> {
             crate::node::end_process(file);
         }
         self.pump();
+        let _ = self.spool.write(self.masker.finish());
         let outcome = ending.map_or_else(|| self.outcome(status, launch), |ending| ending.outcome);
         let record = ExitRecord { outcome, spool: self.spool.end(), used: self.used() };
         neap_crash::point("tree-ended-before-word");
@@ -478,7 +482,7 @@ impl Current<'_, '_> {
             match (&self.supervisor.output).read(&mut self.supervisor.buffer) {
                 Ok(n) => {
                     // A full disk loses output; it does not stop the process.
-                    let _ = self.spool.write(&self.supervisor.buffer[..n]);
+                    let _ = self.spool.write(self.masker.feed(&self.supervisor.buffer[..n]));
                     if n < PUMP_BYTES / 16 {
                         break;
                     }

@@ -143,6 +143,7 @@ impl World {
             limits: AttemptLimits { cpus_milli: 1000, memory_mb: 64, processes: 64, file_bytes_max: None },
             attempt_dir: dir,
             beside: None,
+            masked: Vec::new(),
         }
     }
 

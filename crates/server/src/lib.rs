@@ -11,6 +11,7 @@ mod outgoing;
 mod paced;
 mod rate;
 mod run;
+mod seal;
 mod tls;
 mod visitors;
 mod watch;
@@ -23,3 +24,4 @@ pub use config::{
 };
 pub use data::{ClientFile, DataFolder, Installation, ServerFile};
 pub use run::{DEFAULT_GROUP, DEFAULT_WORKSPACE, ServerError, ServerOptions, run};
+pub use seal::ledger_seal;

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use neap_control::{Control, ControlParts, Gate, Handle, OrderSettings, Shutdown, TrackingOrders, clock};
+use neap_control::{
+    Control, ControlParts, Gate, Handle, LedgerVault, OrderSettings, Shutdown, TrackingOrders, clock,
+};
 use neap_core::command::PutWorkspace;
 use neap_core::documents::PlaceDocument;
 use neap_core::health::Thresholds;
@@ -66,6 +68,8 @@ pub enum ServerError {
     Config(#[from] ConfigError),
     #[error("{0}")]
     Control(#[from] neap_control::StartError),
+    #[error("the ledger: {0}")]
+    Ledger(#[from] neap_ledger::Error),
     #[error("keys and certificates: {0}")]
     Identity(#[from] neap_identity::Error),
     #[error("{0}")]
@@ -90,6 +94,7 @@ pub enum ServerError {
 
 /// Runs a server until it is asked to end.
 pub fn run(options: &ServerOptions) -> Result<(), ServerError> {
+    neap_sandbox::forbid_core_dumps();
     // Looked at before any thread exists: probing forks.
     let capabilities = neap_sandbox::probe();
     let machine = neap_sandbox::machine();
@@ -152,7 +157,7 @@ struct Keys {
 impl Server<'_> {
     async fn serve(self, facts: ServerFacts) -> Result<(), ServerError> {
         // First of all: a second server must not touch what the first one uses.
-        let opened = open_ledger(&self.folder, self.disk.log_reserve_bytes).await?;
+        let mut opened = open_ledger(&self.folder, self.disk.log_reserve_bytes).await?;
         let installation = self.folder.installation()?;
         let listen = self.options.listen;
         let listener = bind(listen, self.folder.last_port())
@@ -164,6 +169,7 @@ impl Server<'_> {
         let url = format!("https://{host}:{}", address.port());
 
         let keys = self.keys(&host)?;
+        opened.ledger.seal_with(Arc::new(LedgerVault(keys.vault.clone())))?;
         let store = Arc::new(Store::open_limited(&self.folder.blobs(), self.store_limits())?);
         let tracking = Arc::new(Tracking::open(&self.folder.tracking())?);
         let batches = Arc::new(Batches::open(&self.folder.parallel())?);
@@ -193,6 +199,7 @@ impl Server<'_> {
                     installation: installation.id.clone(),
                     tokens: keys.runs.clone(),
                 }),
+                vault: keys.vault.clone(),
             },
             sas: keys.sas.clone(),
             past_records_max: self.config.limits.past_records,

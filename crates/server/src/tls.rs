@@ -27,8 +27,8 @@ pub enum TlsError {
 struct Current(Arc<Authority>);
 
 impl ResolvesServerCert for Current {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let identity = self.0.server();
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let identity = self.0.server_for(hello.server_name());
         let provider = CryptoProvider::get_default()?;
         let key = provider.key_provider.load_private_key(identity.key.clone_key()).ok()?;
         Some(Arc::new(CertifiedKey::new(identity.chain.clone(), key)))
@@ -44,7 +44,7 @@ impl Tls {
         http.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
 
         let mut roots = RootCertStore::empty();
-        roots.add(authority.ca_der().clone())?;
+        roots.add(authority.ca_der())?;
         let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).allow_unauthenticated().build()?;
         let mut agents =
             ServerConfig::builder().with_client_cert_verifier(verifier).with_cert_resolver(resolver);

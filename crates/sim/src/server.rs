@@ -555,5 +555,6 @@ fn spec(name: &str, timeout_ms: Option<u64>, ranks: Option<Ranks>) -> AttemptSpe
         checkpoint: None,
         count_bytes: false,
         disk: Default::default(),
+        masked: Vec::new(),
     }
 }

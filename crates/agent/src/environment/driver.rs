@@ -58,6 +58,8 @@ done
 pub fn drive(file: &Path) -> Result<i64, String> {
     let text = std::fs::read(file).map_err(|e| format!("reading {}: {e}", file.display()))?;
     let order: Order = serde_json::from_slice(&text).map_err(|e| format!("{}: {e}", file.display()))?;
+    // It holds the job's variables.
+    let _ = std::fs::remove_file(file);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -187,6 +187,7 @@ impl World {
             checkpoint: None,
             count_bytes: false,
             disk: Default::default(),
+            masked: Vec::new(),
         }
     }
 

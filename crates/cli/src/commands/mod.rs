@@ -20,6 +20,7 @@ pub mod queue;
 pub mod quota;
 pub mod resource;
 pub mod schedule;
+pub mod secret;
 pub mod status;
 pub mod waste;
 pub mod workspace;
@@ -57,6 +58,7 @@ pub fn run(cli: Cli, terminal: &Terminal) -> Outcome<ExitCode> {
         Command::Diff(args) => diff::run(&args, &global, terminal),
         Command::Quota(command) => quota::run(&command, &global, terminal),
         Command::Budget(command) => budget::run(&command, &global, terminal),
+        Command::Secret(command) => secret::run(&command, &global, terminal),
         Command::Lock(command) => lock::run(&command, &global, terminal),
         Command::Version => {
             crate::output::emit(concat!("neap ", env!("CARGO_PKG_VERSION"), "\n"))?;

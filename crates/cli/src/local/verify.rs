@@ -26,10 +26,11 @@ pub struct VerifyArgs {
 pub fn run(args: &VerifyArgs, global: &Global, terminal: &Terminal) -> Outcome<ExitCode> {
     let data = data_folder(global.data.as_deref())?;
     let spinner = terminal.spinner("checking the ledger");
-    let report =
-        neap_ledger::verify(&data.join("ledger"), VerifyOptions { replay: args.replay }, |progress| {
-            spinner.set_message(format!("checking the ledger: {progress:?}"));
-        });
+    let seal = neap_server::ledger_seal(&data).map_err(|error| Failure::failed(error.to_string()))?;
+    let options = VerifyOptions { replay: args.replay };
+    let report = neap_ledger::verify_with(&data.join("ledger"), options, seal, |progress| {
+        spinner.set_message(format!("checking the ledger: {progress:?}"));
+    });
     spinner.finish_and_clear();
     let report = report.map_err(|error| Failure::failed(error.to_string()))?;
     for warning in &report.warnings {

@@ -24,7 +24,7 @@ pub(crate) use reports::boot_failed;
 pub use retries::{Requeue, again};
 
 use crate::command::{Command, NewAsset};
-use crate::event::{AssetDeleted, AssetPut, Event, ServerDraining, ServerStarted};
+use crate::event::{AssetDeleted, AssetPut, DocumentErased, Event, ServerDraining, ServerStarted};
 use crate::job::Status;
 use crate::problem::{Code, Refusal};
 use crate::state::State;
@@ -50,6 +50,7 @@ pub fn decide(state: &State, command: Command, now: Millis) -> Result<Vec<Event>
             places::open_workspace(state, workspace)?;
             Ok(vec![AssetDeleted { workspace, kind, name, version }.into()])
         }
+        Command::EraseDocument { document } => Ok(vec![DocumentErased { document }.into()]),
 
         Command::SetQuota { key, limit, by } => governance::set_quota(state, key, limit, by),
         Command::RequestQuota(request) => governance::request_quota(state, request),

@@ -220,8 +220,10 @@ fn check(
         (None, Some(existing)) => elsewhere::opened_secrets(app, workspace.id, name, existing)?,
         (None, None) => None,
     };
+    let mut problems =
+        elsewhere::check_credentials(app, workspace.id, name, &properties["credentials"]["secrets"])?;
     let rules = &app.data.rules;
-    Ok(match elsewhere::definition(properties, secrets.as_ref()) {
+    problems.extend(match elsewhere::definition(properties, secrets.as_ref()) {
         Err(why) => vec![errors::bad(format!("The datastore '{name}': {why}"), "properties")],
         Ok(Definition::Folder(path)) if rules.readable_root(&path).is_none() => vec![errors::bad(
             format!(
@@ -231,7 +233,8 @@ fn check(
             "properties.path",
         )],
         Ok(_) => Vec::new(),
-    })
+    });
+    Ok(problems)
 }
 
 pub(crate) async fn delete(

@@ -16,6 +16,7 @@ mod queue;
 mod quota_requests;
 mod revisions;
 mod run_metrics;
+mod secrets;
 mod shutdown;
 mod status;
 mod waste;
@@ -76,6 +77,7 @@ async fn in_workspace(
         ("GET", ["cost"]) => cost::get(app, ask, workspace),
         ("POST", ["computes", c, "plan"]) => plan::compute(app, ask, workspace, c).await,
         ("POST", ["jobs", j, "plan"]) => plan::job(app, ask, workspace, j).await,
+        (_, ["secrets", rest @ ..]) => secrets::answer(app, ask, workspace, rest).await,
         ("GET", ["waste"]) => waste::get(app, ask, workspace).await,
         ("GET", ["jobs", j, "log"]) => logs::get(app, ask, workspace, j).await,
         ("GET", ["jobs", j, "metrics"]) => run_metrics::get(app, ask, workspace, j).await,

@@ -181,6 +181,22 @@ pub(crate) fn document(ask: &Ask) -> Value {
             "delete": named(plain("Takes a budget away.", &[])),
         }),
     );
+    let secret = json!({"type": "object", "properties": {"name": text, "created": text, "modified": text, "modified_by": text}});
+    paths.insert(
+        format!("{WORKSPACE}/secrets"),
+        json!({"get": operation("The secrets of a workspace; never their values.", &["?at"], &json!({"type": "object", "properties": {"value": {"type": "array", "items": secret}}}))}),
+    );
+    let mut put = operation("Creates a secret, or replaces its value.", &["name"], &secret);
+    put["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": {"type": "object", "required": ["value"],
+        "properties": {"value": {"type": "string", "writeOnly": true}}}}}});
+    paths.insert(
+        format!("{WORKSPACE}/secrets/{{name}}"),
+        json!({
+            "get": operation("When a secret was changed, and by whom; never its value.", &["name"], &secret),
+            "put": put,
+            "delete": plain("Deletes a secret and its value.", &["name"]),
+        }),
+    );
     json!({
         "openapi": "3.1.0",
         "info": {"title": "Neap", "version": "1", "description": "What Azure ML's own interface has no words for."},

@@ -100,6 +100,7 @@ impl World {
                     log_bytes_max: 1 << 20,
                     checkpoint_interval_ms: 0,
                     tracking: None,
+                    vault: Arc::new(Vault::open(&identity.join("vault.key")).unwrap()),
                 },
                 sas: sas.clone(),
                 past_records_max: neap_control::limits::PAST_RECORDS_MAX,

@@ -27,7 +27,7 @@ fn at(now_s: i64) -> UnixTime {
 
 fn roots(authority: &Authority) -> Arc<RootCertStore> {
     let mut roots = RootCertStore::empty();
-    roots.add(authority.ca_der().clone()).unwrap();
+    roots.add(authority.ca_der()).unwrap();
     Arc::new(roots)
 }
 
@@ -63,7 +63,7 @@ fn reopening_keeps_everything_and_a_new_name_makes_a_new_certificate() {
     assert_eq!(first.server().chain, second.server().chain);
     assert_eq!(first.server().key, second.server().key);
     let third = open(folder.path(), &["neap.example"], NOW + DAY);
-    assert_eq!(first.ca_pem(), third.ca_pem());
+    assert_ne!(first.ca_pem(), third.ca_pem());
     assert!(trusted_as(&third, "neap.example", NOW + DAY));
     for (name, mode) in [("ca.key", 0o600), ("server.key", 0o600), ("ca.pem", 0o644), ("server.pem", 0o644)] {
         let found = std::fs::metadata(folder.path().join(name)).unwrap();
@@ -102,12 +102,102 @@ fn half_written_or_foreign_server_files_are_made_again() {
     assert!(matches!(error, Error::Damaged { .. }), "{error}");
 }
 
+/// What a client does that has this authority and dials this name.
+fn client_accepts(trusted: &CertificateDer<'static>, server: &Authority, host: &str, now_s: i64) -> bool {
+    let mut roots = RootCertStore::empty();
+    roots.add(trusted.clone()).unwrap();
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build().unwrap();
+    let sent = server.server_for(Some(host).filter(|host| host.parse::<IpAddr>().is_err()));
+    let name = ServerName::try_from(host.to_owned()).unwrap();
+    verifier.verify_server_cert(&sent.chain[0], &sent.chain[1..], &name, &[], at(now_s)).is_ok()
+}
+
+/// An authority as releases before name constraints made it: its key may vouch for any name.
+fn made_by_an_earlier_release(folder: &Path) -> CertificateDer<'static> {
+    let key = new_key().unwrap();
+    let mut params = named(root::SUBJECT, crate::CA_LIFETIME_S, NOW).unwrap();
+    params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let certificate = params.self_signed(&key).unwrap();
+    std::fs::write(folder.join("ca.key"), key.serialize_pem()).unwrap();
+    std::fs::write(folder.join("ca.pem"), certificate.pem()).unwrap();
+    certificate.der().clone()
+}
+
 #[test]
-fn an_expired_authority_is_refused_in_words() {
+fn the_authority_vouches_for_the_servers_names_and_no_others() {
     let folder = tempfile::tempdir().unwrap();
-    drop(open(folder.path(), &[], NOW));
-    let error = Authority::open(folder.path(), &[], NOW + CA_LIFETIME_S).unwrap_err();
-    assert!(error.to_string().contains("expired"), "{error}");
+    let authority = open(folder.path(), &["neap.example", "10.1.2.3"], NOW);
+    let permitted = root::permitted_names(&authority.ca_der()).unwrap();
+    for name in ["127.0.0.1", "::1", "localhost", "neap.example", "10.1.2.3"] {
+        assert!(permitted.contains(&name.to_owned()), "{name} in {permitted:?}");
+    }
+    // A stolen key of the authority is worth nothing elsewhere.
+    let current = authority.current();
+    let key = new_key().unwrap();
+    for host in ["bank.example", "8.8.8.8"] {
+        let forged = certify_server(&key, &current.root, &[host.to_owned()], DAY, NOW).unwrap();
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(roots(&authority), provider()).build().unwrap();
+        let name = ServerName::try_from(host.to_owned()).unwrap();
+        let refused = verifier.verify_server_cert(forged.der(), &[], &name, &[], at(NOW)).unwrap_err();
+        assert!(format!("{refused:?}").contains("NameConstraintViolation"), "{host}: {refused:?}");
+    }
+}
+
+#[test]
+fn an_authority_without_limits_is_replaced_and_its_clients_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let old = made_by_an_earlier_release(folder.path());
+    let authority = open(folder.path(), &["neap.example"], NOW + DAY);
+    assert_ne!(authority.ca_der(), old);
+    assert!(root::permitted_names(&old).is_none() && root::permitted_names(&authority.ca_der()).is_some());
+    for host in ["127.0.0.1", "localhost", "neap.example"] {
+        assert!(client_accepts(&old, &authority, host, NOW + DAY), "{host} with the old authority");
+        assert!(client_accepts(&authority.ca_der(), &authority, host, NOW + DAY), "{host} with the new one");
+    }
+}
+
+#[test]
+fn a_new_name_changes_the_authority_and_clients_of_old_names_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = open(folder.path(), &["neap.example"], NOW).ca_der();
+    let authority = open(folder.path(), &["neap.example", "new.example"], NOW + DAY);
+    assert_ne!(authority.ca_der(), before);
+    for (host, with_old) in
+        [("127.0.0.1", true), ("localhost", true), ("neap.example", true), ("new.example", false)]
+    {
+        assert_eq!(client_accepts(&before, &authority, host, NOW + DAY), with_old, "{host}");
+        assert!(client_accepts(&authority.ca_der(), &authority, host, NOW + DAY), "{host}");
+    }
+    // A name that is no longer used changes nothing.
+    let fewer = open(folder.path(), &["new.example"], NOW + DAY);
+    assert_eq!(fewer.ca_der(), authority.ca_der());
+}
+
+#[test]
+fn the_authority_is_renewed_in_time_and_with_the_same_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = open(folder.path(), &[], NOW);
+    let old = authority.ca_der();
+    let bundle = authority.write_bundle(None).unwrap();
+    let end = NOW + crate::CA_LIFETIME_S;
+    let node = NodeKey::generate().unwrap();
+    let issued = authority.issue_node(&node.csr_pem, 7, crate::CA_LIFETIME_S, NOW).unwrap();
+    let soon = end - crate::CA_RENEW_BEFORE_S + DAY;
+    assert!(authority.renew_if_needed(soon).unwrap());
+    assert_ne!(authority.ca_der(), old);
+    assert!(client_accepts(&old, &authority, "127.0.0.1", soon), "the old one lasts until it ends");
+    assert!(client_accepts(&authority.ca_der(), &authority, "127.0.0.1", soon));
+    assert!(std::fs::read_to_string(&bundle).unwrap().ends_with(&authority.ca_pem()));
+    // Nodes that were let in before are let in.
+    let certificate = CertificateDer::from_pem_slice(issued.cert_pem.as_bytes()).unwrap();
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(roots(&authority), provider()).build().unwrap();
+    assert!(verifier.verify_client_cert(&certificate, &[], at(soon)).is_ok());
+    // A server that was off for too long makes a new one at its start.
+    let late = open(folder.path(), &[], end + 20 * crate::CA_LIFETIME_S / 10);
+    assert!(trusted_as(&late, "localhost", end + 20 * crate::CA_LIFETIME_S / 10));
 }
 
 #[test]
@@ -134,7 +224,7 @@ fn a_node_certificate_is_a_client_certificate_that_names_its_node() {
     let server = authority.server();
     assert!(!accepts(&authority, &server.chain[0], NOW));
     assert_eq!(node_of(&server.chain[0]), None);
-    assert_eq!(node_of(authority.ca_der()), None);
+    assert_eq!(node_of(&authority.ca_der()), None);
     assert_eq!(node_of(b"rubbish"), None);
 }
 
@@ -168,4 +258,10 @@ fn the_bundle_has_the_roots_and_our_ca_once() {
     let again = std::fs::read_to_string(&path).unwrap();
     assert_eq!(again.matches(authority.ca_pem().trim()).count(), 1);
     assert!(again.contains("# public roots"));
+    // And neither does one with an authority that was replaced since.
+    let renewed = open(folder.path(), &["new.example"], NOW);
+    renewed.write_bundle(Some(&roots)).unwrap();
+    let renewed_text = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(renewed_text.matches("BEGIN CERTIFICATE").count(), 1);
+    assert!(renewed_text.contains(renewed.ca_pem().trim()) && renewed_text.starts_with("# public roots\n"));
 }

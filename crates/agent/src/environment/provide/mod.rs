@@ -171,6 +171,7 @@ impl Running<'_> {
             slot: self.slot,
             limits: prepare::limits(self.node, self.spec),
             beside: None,
+            masked: Vec::new(),
             own_program: None,
         }
     }

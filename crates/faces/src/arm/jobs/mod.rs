@@ -20,6 +20,7 @@ mod presence;
 mod read;
 mod references;
 mod retry;
+pub(crate) mod secrets;
 mod serverless;
 mod services;
 mod sources;

@@ -12,7 +12,9 @@ use serde_json::{Map, Value};
 
 use super::references::{self, Shelf};
 use super::serverless::{self, Serverless};
-use super::{compare, container, distribution, instance, need, ports, retry, services, sources, tier};
+use super::{
+    compare, container, distribution, instance, need, ports, retry, secrets, services, sources, tier,
+};
 use crate::arm::errors::bad;
 use crate::arm::paths;
 use crate::durations;
@@ -106,6 +108,7 @@ pub(super) fn read(
     }
     document.environment_variables =
         fields.strings("environmentVariables", &mut problems).unwrap_or_default();
+    secrets::check(&document.environment_variables, shelf, &mut problems)?;
     ports::read_inputs(&fields, workspace, shelf, &mut document.inputs, &mut problems)?;
     ports::read_outputs(name, &fields, workspace, shelf, &mut document.outputs, &mut problems)?;
     check_bindings(&document, &mut problems);
@@ -323,7 +326,7 @@ fn read_without_effect(
     refuse("parentJobName", "Child jobs are not supported yet.");
     refuse(
         "secretsConfiguration",
-        "Secrets of a key vault are not supported: there is none here. Give them as environment variables, or data through a datastore with credentials.",
+        "Secrets of a key vault are not supported: there is none here. Create them with 'neap secret create' and give them as environment variables: ${{secrets.NAME}}; or give data through a datastore with credentials.",
     );
     read_identity(fields, notes, problems);
     for (key, sentence) in [

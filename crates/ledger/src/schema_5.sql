@@ -1,0 +1,2 @@
+-- Documents are sealed from here on: an empty salt says that the body holds salt and body, encrypted. Releases that do
+-- not know this must not open the log, so it is a step of its own although no table changes.

@@ -1,6 +1,9 @@
 //! `MLTable` files, as far as they say which files a table is made of. Transformations are the job's to do.
 
 use serde::Deserialize;
+
+/// The file's name in its folder.
+pub(crate) const FILE: &str = "MLTable";
 /// Paths of one table.
 const PARTS_MAX: usize = 1_000;
 /// Bytes of names that are compared with pieces of patterns, for one table: a second or two.

@@ -293,8 +293,8 @@ mod tests {
             headers
         };
         let held = (room(&of(250)).await.unwrap(), room(&of(250)).await.unwrap());
-        let third = room(&HeaderMap::new());
-        let mut third = std::pin::pin!(third);
+        let unannounced = HeaderMap::new();
+        let mut third = std::pin::pin!(room(&unannounced));
         let early = std::future::poll_fn(|cx| std::task::Poll::Ready(third.as_mut().poll(cx).is_pending()));
         assert!(early.await);
         drop(held);

@@ -16,7 +16,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 use crate::properties::OPEN_FLAGS;
 use crate::{
     BlobAddress, BlobProperties, Error, Headers, PACKED_CACHE_KB, PACKED_CHECKPOINT_PAGES,
-    PACKED_ROWS_AT_ONCE, Result,
+    PACKED_ROWS_AT_ONCE, PACKED_WAL_BYTES, PACKED_WAL_DISK_SHARE, Result,
 };
 
 /// Account names have no dot, so this is nobody's account.

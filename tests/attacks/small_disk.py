@@ -38,6 +38,8 @@ def server_on(place, mark, config=""):
         server.up()
         yield server
     finally:
+        # Whatever failed, the server must be able to end.
+        (place / "filler").unlink(missing_ok=True)
         server.cli("down", "--grace", "1", check=False, timeout=90)
         server.assert_nothing_left(mark)
 

@@ -27,13 +27,12 @@ def test_on_a_full_disk_work_can_be_stopped_deleted_and_the_server_restarted(mar
         filler = place / "filler"
         fill(filler)
         refused = wait_until(lambda: refusal_of_a_submit(server, cluster, filler), "new work is refused on a full disk", 20, 0.01)
-        assert "full" in refused and "stopping" in refused, refused
-        assert "full" in (server.get("/neap/v1/status")["read_only"] or ""), "the status says why"
-
-        fill(filler)
         canceled = server.http("POST", f"{server.ws()}/jobs/{running[0]}/cancel")
         assert canceled.status_code in (200, 202), canceled.text
         server.wait_job(running[0], "Canceled")
+        assert "full" in refused and "stopping" in refused, refused
+        assert "full" in (server.get("/neap/v1/status")["read_only"] or ""), "the status says why"
+        fill(filler)
         deleted = server.http("DELETE", f"{server.ws()}/jobs/{running[0]}")
         assert deleted.status_code in (200, 202, 204), deleted.text
         server.drop_cluster(other)

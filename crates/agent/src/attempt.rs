@@ -600,7 +600,9 @@ impl<'n> Running<'n> {
         if self.discarded || matches!(exit, Exit::LeaseLost | Exit::PrepareFailed { .. }) {
             return (exit, end);
         }
-        if self.excess.is_none() && matches!(exit, Exit::Code { .. } | Exit::Signal { .. } | Exit::Process { .. }) {
+        if self.excess.is_none()
+            && matches!(exit, Exit::Code { .. } | Exit::Signal { .. } | Exit::Process { .. })
+        {
             self.excess = Watch::new(self.node, self.attempt, self.spec, layout).at_end().await;
         }
         if let Some(excess) = &self.excess {

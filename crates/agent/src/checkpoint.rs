@@ -266,7 +266,8 @@ impl<'a> Keeping<'a> {
         for place in places {
             walk(&self.layout.work_tree, place, &mut found)?;
         }
-        disk::check_lengths(self.spec.disk, found.files.values().map(Mark::bytes)).map_err(Trouble::Failed)?;
+        disk::check_lengths(self.spec.disk, found.files.values().map(Mark::bytes))
+            .map_err(Trouble::Failed)?;
         Ok(found)
     }
 

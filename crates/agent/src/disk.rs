@@ -182,7 +182,8 @@ fn look(folders: &[PathBuf], whose: &Whose, last: Option<Look>) -> Look {
     }
     if !tally.is_whole {
         // Too deep or too many to count: then all that the disk has lost is taken for its doing.
-        look.named_bytes = look.named_bytes.max(last.named_bytes.saturating_add(last.free_bytes.saturating_sub(free_bytes)));
+        look.named_bytes =
+            look.named_bytes.max(last.named_bytes.saturating_add(last.free_bytes.saturating_sub(free_bytes)));
     }
     look
 }

@@ -268,7 +268,8 @@ mod tests {
         let ending = Input { actor: "me".into(), command: drain, documents: vec![], ticket: 2 };
         let step = machine.step(vec![group("one", 1), ending], Millis(6));
         let (answers, _) = machine.commit(step);
-        let codes: Vec<_> = answers.into_iter().map(|(t, answer)| (t, answer.err().map(|r| r.code()))).collect();
+        let codes: Vec<_> =
+            answers.into_iter().map(|(t, answer)| (t, answer.err().map(|r| r.code()))).collect();
         assert_eq!(codes, vec![(1, Some(Code::StorageFull)), (2, None)]);
         machine.set_disk_full(None);
         let step = machine.step(vec![group("one", 1)], Millis(7));

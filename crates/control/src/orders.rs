@@ -11,8 +11,8 @@ use neap_core::{AttemptId, Capacity, NodeId, State, WorkspaceId};
 use neap_identity::{RunClaim, RunTokens, Vault, derived_guid};
 use neap_ledger::Reader;
 use neap_protocol::{
-    AttemptSpec, BlobFolder, CheckpointSpec, ContainerTerms, DiskTerms, Environment, How, Input, Isolation, Keep,
-    Limits, Output, Ranks, RunTracking, Secret, ServiceSpec, checkpoint_of,
+    AttemptSpec, BlobFolder, CheckpointSpec, ContainerTerms, DiskTerms, Environment, How, Input, Isolation,
+    Keep, Limits, Output, Ranks, RunTracking, Secret, ServiceSpec, checkpoint_of,
 };
 use neap_storage::foreign;
 use neap_storage::sas::{Bound, Grant, Permission, SasKey, Scope};

@@ -59,7 +59,8 @@ async fn tidy_workspace(app: &App, workspace: WorkspaceId) -> Result<(), Refusal
         }
         if ended.values().any(|is_over| *is_over) {
             let of = account.clone();
-            let is_over = move |name: &str| job_of(name).and_then(|job| ended.get(job)).is_some_and(|over| *over);
+            let is_over =
+                move |name: &str| job_of(name).and_then(|job| ended.get(job)).is_some_and(|over| *over);
             in_store(app, move |store| store.forget_blocks(&of, container, is_over)).await?;
         }
     }

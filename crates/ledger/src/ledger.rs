@@ -327,8 +327,7 @@ impl Ledger {
         if was_in_use == is_in_use {
             return;
         }
-        let pages =
-            if is_in_use { limits::RESERVE_CHECKPOINT_PAGES } else { limits::WAL_CHECKPOINT_PAGES };
+        let pages = if is_in_use { limits::RESERVE_CHECKPOINT_PAGES } else { limits::WAL_CHECKPOINT_PAGES };
         if let Err(error) = self.connection.pragma_update(None, "wal_autocheckpoint", pages) {
             tracing::warn!(%error, "the write-ahead log may grow");
         }

@@ -157,7 +157,10 @@ struct Disk {
 
 fn disk(folder: &Path) -> Option<Disk> {
     let fs = rustix::fs::statvfs(folder).ok()?;
-    Some(Disk { total: fs.f_blocks.saturating_mul(fs.f_frsize), free: fs.f_bavail.saturating_mul(fs.f_frsize) })
+    Some(Disk {
+        total: fs.f_blocks.saturating_mul(fs.f_frsize),
+        free: fs.f_bavail.saturating_mul(fs.f_frsize),
+    })
 }
 
 #[cfg(test)]
@@ -172,7 +175,10 @@ mod tests {
         let mut reserve = Reserve::open(folder.path(), &database, 2 * 1024 * 1024);
         let blocks = |name: &str| folder.path().join(name).metadata().unwrap().blocks() * BLOCK_BYTES;
         let each = 512 * 1024;
-        assert!(!reserve.look() && blocks(FILE) >= each && blocks(START_FILE) >= each, "filled at the first look");
+        assert!(
+            !reserve.look() && blocks(FILE) >= each && blocks(START_FILE) >= each,
+            "filled at the first look"
+        );
         assert!(blocks("neap.db-wal") >= 1024 * 1024, "blocks beyond the end");
         assert_eq!(folder.path().join("neap.db-wal").metadata().unwrap().len(), 1, "which stays where it is");
         reserve.release();

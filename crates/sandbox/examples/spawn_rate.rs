@@ -199,7 +199,12 @@ fn attempts(spawner: &Spawner, root: &Path, ms: usize, at_once: usize, full: boo
                 log_bytes_max: 1 << 20,
                 view: full.then_some(view),
                 slot,
-                limits: AttemptLimits { cpus_milli: 2000, memory_mb: 1000, processes: 1000, file_bytes_max: None },
+                limits: AttemptLimits {
+                    cpus_milli: 2000,
+                    memory_mb: 1000,
+                    processes: 1000,
+                    file_bytes_max: None,
+                },
                 attempt_dir: dir,
                 beside: None,
                 masked: Vec::new(),

@@ -60,7 +60,8 @@ impl Store {
         let folder = self.blocks_folder(address)?;
         if !is_folder(&folder) {
             make_folders(&folder)?;
-            fs::write(folder.join(NAME_FILE), address.name()).map_err(Error::io("keep the block", &folder))?;
+            fs::write(folder.join(NAME_FILE), address.name())
+                .map_err(Error::io("keep the block", &folder))?;
         }
         let path = folder.join(file);
         let before = fs::symlink_metadata(&path).map_or(0, |meta| meta.len());

@@ -31,6 +31,9 @@ pub const PACKED_ROWS_AT_ONCE: u16 = 500;
 pub const PACKED_CACHE_KB: u32 = 4 * 1_024;
 /// Pages in the write-ahead log of the packed blobs at which they are carried over into the main file.
 pub const PACKED_CHECKPOINT_PAGES: u32 = 1_000;
+/// Disk that is set aside for that log: somewhat more than those pages. Of a small disk at most one part in so many.
+pub const PACKED_WAL_BYTES: u64 = 5 * 1024 * 1024;
+pub const PACKED_WAL_DISK_SHARE: u64 = 64;
 /// Longest unfinished line for which a growing log waits; beyond it, what there is is served.
 pub const LINE_BYTES_MAX: u64 = 1024 * 1024;
 /// Attempts of one job whose place in the log is remembered.

@@ -16,7 +16,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 use crate::properties::OPEN_FLAGS;
 use crate::{
     BlobAddress, BlobProperties, Error, Headers, PACKED_CACHE_KB, PACKED_CHECKPOINT_PAGES,
-    PACKED_ROWS_AT_ONCE, Result,
+    PACKED_ROWS_AT_ONCE, PACKED_WAL_BYTES, PACKED_WAL_DISK_SHARE, Result,
 };
 
 /// Account names have no dot, so this is nobody's account.
@@ -89,6 +89,7 @@ impl Packed {
         connection.pragma_update(None, "cache_size", -i64::from(PACKED_CACHE_KB)).map_err(failed())?;
         connection.pragma_update(None, "wal_autocheckpoint", PACKED_CHECKPOINT_PAGES).map_err(failed())?;
         prepare_schema(&connection, &path)?;
+        set_room_aside(root, &path);
         Ok(Self { path, connection: Mutex::new(connection) })
     }
 
@@ -257,6 +258,21 @@ impl Packed {
 
     fn lock(&self) -> MutexGuard<'_, Connection> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Blocks for the write-ahead log, which take no room from its length: on a full disk blobs can still be removed. Where
+/// the file system cannot, or has no room, nothing is set aside.
+fn set_room_aside(root: &Path, database: &Path) {
+    let Ok(disk) = rustix::fs::statvfs(root) else { return };
+    let total = disk.f_blocks.saturating_mul(disk.f_frsize);
+    let mut wal = database.as_os_str().to_owned();
+    wal.push("-wal");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(OPEN_FLAGS);
+    if let Ok(file) = options.open(Path::new(&wal)) {
+        let bytes = PACKED_WAL_BYTES.min(total / PACKED_WAL_DISK_SHARE);
+        let _ = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::KEEP_SIZE, 0, bytes);
     }
 }
 

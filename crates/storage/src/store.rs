@@ -241,7 +241,11 @@ impl Store {
         })?;
         sync_folder(&path)?;
         self.forget_row(address);
-        self.count_replaced(address, current.as_ref().map_or(0, |found| found.properties().length), meta.len());
+        self.count_replaced(
+            address,
+            current.as_ref().map_or(0, |found| found.properties().length),
+            meta.len(),
+        );
         let properties = gather(&meta, &properties_path(&path));
         self.followed.announce(address, properties.length);
         Ok(properties)

@@ -6,6 +6,10 @@ use neap_protocol::DiskTerms;
 const BYTES_PER_MS_MAX: u64 = 8_000_000;
 const PAUSE_MS_MIN: u64 = 5;
 const PAUSE_MS_MAX: u64 = 1_000;
+/// The shortest pause while nobody writes, and for how long that must have been so: a job that rests near its quota
+/// costs nothing either.
+const STILL_PAUSE_MS_MIN: u64 = 20;
+const STILL_MS: u64 = 1_000;
 /// Free space moves a little on every machine.
 const STILL_BYTES: u64 = 1024 * 1024;
 /// Walks when the disk moves, and when it does not.
@@ -45,6 +49,10 @@ pub(super) struct Gate {
     walk_ms: u64,
     /// At the last look.
     free_bytes: u64,
+    /// When the free space last moved, and what it was then.
+    still_since_ms: u64,
+    still_free_bytes: u64,
+    is_still: bool,
 }
 
 impl Gate {
@@ -56,6 +64,9 @@ impl Gate {
             walked_at_ms: now_ms,
             walk_ms: 0,
             free_bytes: first.free_bytes,
+            still_since_ms: now_ms,
+            still_free_bytes: first.free_bytes,
+            is_still: false,
         }
     }
 
@@ -92,12 +103,17 @@ impl Gate {
         let room = quota.min(self.free_bytes.saturating_sub(self.terms.free_bytes_min));
         // A disk that is short already is not worth a hurry: only the quota is.
         let room = if self.is_short(self.free_bytes) { quota } else { room };
-        (room / BYTES_PER_MS_MAX).clamp(PAUSE_MS_MIN, PAUSE_MS_MAX)
+        let least = if self.is_still { STILL_PAUSE_MS_MIN } else { PAUSE_MS_MIN };
+        (room / BYTES_PER_MS_MAX).clamp(least, PAUSE_MS_MAX)
     }
 
     /// Takes the free space as it is now, and says whether the folders are to be walked.
     pub(super) fn wants_walk(&mut self, free_bytes: u64, now_ms: u64) -> bool {
         self.free_bytes = free_bytes;
+        if self.still_free_bytes.abs_diff(free_bytes) >= STILL_BYTES {
+            (self.still_free_bytes, self.still_since_ms) = (free_bytes, now_ms);
+        }
+        self.is_still = now_ms.saturating_sub(self.still_since_ms) >= STILL_MS;
         let since = now_ms.saturating_sub(self.walked_at_ms);
         let could_be_over = self.terms.bytes_max > 0 && self.estimate() > self.terms.bytes_max;
         if could_be_over {
@@ -156,6 +172,18 @@ mod tests {
         ] {
             assert_eq!(gate(0, 32 * MB).wants_walk(free_now, now_ms), expect, "{why}");
         }
+    }
+
+    #[test]
+    fn a_job_at_rest_near_its_quota_is_looked_at_less_often() {
+        let mut gate = gate(31 * MB, 32 * MB);
+        let free = 1_u64 << 40;
+        gate.wants_walk(free, 999);
+        assert_eq!(gate.pause_ms(), 5);
+        gate.wants_walk(free, 1_000);
+        assert_eq!(gate.pause_ms(), 20);
+        gate.wants_walk(free - MB, 1_020);
+        assert_eq!(gate.pause_ms(), 5, "it writes again");
     }
 
     #[test]

@@ -85,7 +85,10 @@ impl Drop for Rivals {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "file times are wall-clock times, and are compared with nothing else")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "file times are wall-clock times, and are compared with nothing else"
+)]
 fn now() -> SystemTime {
     SystemTime::now()
 }

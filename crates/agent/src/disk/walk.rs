@@ -60,7 +60,8 @@ impl Walk {
         let mut is_whole = true;
         while let Some((base, path)) = waiting.pop() {
             let Ok(name) = CString::new(path.as_slice()) else { continue };
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+            let flags =
+                OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
             let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
             let folder = match rustix::fs::openat2(&*base, &name, flags, Mode::empty(), resolve) {
                 Ok(folder) => folder,
@@ -83,12 +84,15 @@ impl Walk {
                 if self.entries > ENTRIES_MAX {
                     return false;
                 }
-                let Ok(found) = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+                let Ok(found) = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) else {
+                    continue;
+                };
                 let is_folder = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
                 if is_folder {
                     below.push(name.to_bytes().to_vec());
                 }
-                let is_first = is_folder || found.st_nlink < 2 || self.linked.insert((found.st_dev, found.st_ino));
+                let is_first =
+                    is_folder || found.st_nlink < 2 || self.linked.insert((found.st_dev, found.st_ino));
                 if is_first {
                     let blocks = u64::try_from(found.st_blocks).unwrap_or(0);
                     self.bytes = self.bytes.saturating_add(blocks.saturating_mul(BLOCK_BYTES));

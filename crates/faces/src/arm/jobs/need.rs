@@ -125,7 +125,12 @@ mod tests {
             assert_eq!(disk_mb(&asked, "neap", &mut problems), expect, "{asked}");
             assert_eq!(problems, [], "{asked}");
         }
-        for bad in [json!({"disk_mb": 0}), json!({"disk_mb": 0.5}), json!({"disk_mb": "much"}), json!({"disk_mb": -1})] {
+        for bad in [
+            json!({"disk_mb": 0}),
+            json!({"disk_mb": 0.5}),
+            json!({"disk_mb": "much"}),
+            json!({"disk_mb": -1}),
+        ] {
             let mut problems = Vec::new();
             disk_mb(&bad, "neap", &mut problems);
             assert_eq!(problems.len(), 1, "{bad}");

@@ -69,6 +69,18 @@ impl Host {
     }
 }
 
+impl Drop for Host {
+    /// The pins are mounts, which the folder cannot be removed with.
+    fn drop(&mut self) {
+        let second = Place::below(self._folder.path(), "test-b");
+        for place in [&self.place, &second] {
+            if let Err(e) = remove(place) {
+                eprintln!("{}: {e}", place.table());
+            }
+        }
+    }
+}
+
 fn unshare(flags: UnshareFlags) {
     // SAFETY: file descriptors stay shared; only this thread's namespaces change.
     unsafe { rustix::thread::unshare_unsafe(flags) }.unwrap();

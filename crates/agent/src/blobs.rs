@@ -204,7 +204,9 @@ impl Blobs {
                 let piece = piece.map_err(transport)?;
                 count(|moved| &moved.fetched, piece.len());
                 if bytes.len() + piece.len() > bytes_max {
-                    return Err(Failure::Final(format!("it has more than {bytes_max} bytes, which is the limit")));
+                    return Err(Failure::Final(format!(
+                        "it has more than {bytes_max} bytes, which is the limit"
+                    )));
                 }
                 bytes.extend_from_slice(&piece);
             }

@@ -177,7 +177,9 @@ struct Found {
 impl Found {
     /// Whether the job has left these places as it found them.
     fn has_nothing(&self, places: &[String]) -> bool {
-        self.files.is_empty() && self.links.is_empty() && self.folders.iter().all(|name| places.contains(name))
+        self.files.is_empty()
+            && self.links.is_empty()
+            && self.folders.iter().all(|name| places.contains(name))
     }
 }
 

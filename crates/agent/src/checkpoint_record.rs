@@ -7,17 +7,21 @@ use neap_protocol::CheckpointRecord;
 
 use crate::checkpoint::FOLDER;
 use crate::data;
-use crate::limits::{CHECKPOINT_ENTRIES_MAX, PATH_BYTES_MAX};
+use crate::limits::CHECKPOINT_ENTRIES_MAX;
 use crate::prepare::WORKING;
 use crate::tree::relative;
 
 const DIGEST_DIGITS: usize = 64;
+/// The kernel makes none that is longer.
+const LINK_BYTES_MAX: usize = 4_095;
 
 /// Refuses a record that no agent has written: with names outside of what is kept, two entries of one name, or entries
 /// below a file or a link.
 pub(crate) fn check(record: &CheckpointRecord) -> Result<(), String> {
     let forged = |why: String| {
-        Err(format!("its record was not written by Neap: {why}; delete the job's checkpoint, or submit it anew"))
+        Err(format!(
+            "its record was not written by Neap: {why}; delete the job's checkpoint, or submit it anew"
+        ))
     };
     let entries = record.files.len() + record.folders.len() + record.links.len();
     if entries > CHECKPOINT_ENTRIES_MAX {
@@ -62,7 +66,7 @@ pub(crate) fn check(record: &CheckpointRecord) -> Result<(), String> {
         }
     }
     for link in &record.links {
-        if link.target.is_empty() || link.target.len() > PATH_BYTES_MAX || link.target.contains('\0') {
+        if link.target.is_empty() || link.target.len() > LINK_BYTES_MAX || link.target.contains('\0') {
             return forged(format!("the link {:?} leads to no path", link.name));
         }
     }
@@ -114,7 +118,12 @@ mod tests {
             assert!(why.contains(expect), "{why:?} says nothing of {expect:?}");
         };
         for (files, folders, links, expect) in [
-            (&["checkpoint/a/x"][..], &[][..], &[("checkpoint/a", "/etc")][..], "lies below \"checkpoint/a\""),
+            (
+                &["checkpoint/a/x"][..],
+                &[][..],
+                &[("checkpoint/a", "/etc")][..],
+                "lies below \"checkpoint/a\"",
+            ),
             (&[], &["checkpoint/a/b/c"], &[("checkpoint/a/b", "/etc")], "lies below"),
             (&[], &[], &[("checkpoint/a", "/"), ("checkpoint/a/x", "/etc")], "lies below"),
             (&["checkpoint/f", "checkpoint/f/x"], &[], &[], "lies below"),
@@ -132,7 +141,8 @@ mod tests {
         ] {
             refused(&record(files, folders, links), expect);
         }
-        let many: Vec<KeptFile> = (0..=CHECKPOINT_ENTRIES_MAX).map(|n| file(&format!("checkpoint/{n}"))).collect();
+        let many: Vec<KeptFile> =
+            (0..=CHECKPOINT_ENTRIES_MAX).map(|n| file(&format!("checkpoint/{n}"))).collect();
         refused(&CheckpointRecord { files: many, ..CheckpointRecord::default() }, "the limit is 20000");
         let mut huge = record(&["checkpoint/1", "checkpoint/2"], &[], &[]);
         huge.files.iter_mut().for_each(|file| file.bytes = u64::MAX);

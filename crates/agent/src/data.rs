@@ -132,8 +132,10 @@ async fn bring_file(
     keeper.make_folder(&below).map_err(system)?;
     let file = file_name(at, name);
     let mut content = Content::default();
-    let (seal, mark) =
-        keeper.fetch(&node.blobs()?, at, "", &format!("{below}/{file}")).await.map_err(|e| unreadable(name, &e))?;
+    let (seal, mark) = keeper
+        .fetch(&node.blobs()?, at, "", &format!("{below}/{file}"))
+        .await
+        .map_err(|e| unreadable(name, &e))?;
     content.add(file, &seal, mark.bytes);
     layout.contents.borrow_mut().insert(format!("provenance.input.{name}"), content.told());
     if how == How::ReadWrite {
@@ -215,8 +217,7 @@ async fn bring_existing_file(
     }
     let (below, file) = (output_place(name), file_name(at, name));
     let keeper = Keeper::new(layout, How::ReadWrite);
-    let (_, mark) =
-        keeper.fetch(&node.blobs()?, at, "", &format!("{below}/{file}")).await.map_err(failed)?;
+    let (_, mark) = keeper.fetch(&node.blobs()?, at, "", &format!("{below}/{file}")).await.map_err(failed)?;
     layout.brought.borrow_mut().entry(below).or_default().insert(file.to_owned(), mark);
     Ok(())
 }

@@ -45,8 +45,7 @@ fn write_with(
         work.make_folders(folder, 0o700)?;
     }
     let version = &python.version;
-    let config =
-        format!("home = {home}\ninclude-system-site-packages = {with_hosts}\nversion = {version}\n");
+    let config = format!("home = {home}\ninclude-system-site-packages = {with_hosts}\nversion = {version}\n");
     work.write(&format!("{FOLDER}/pyvenv.cfg"), 0o444, config.as_bytes())?;
     work.write(&format!("{FOLDER}/bin/pip"), 0o555, PIP.as_bytes())?;
     work.make_link(&python.program.display().to_string(), &format!("{FOLDER}/bin/python3"))?;

@@ -112,7 +112,9 @@ impl Layout {
             Some(file) => file,
             None => {
                 let file = match self.own.create(HEAD_FILE, 0o600) {
-                    Err(e) if e.kind() == io::ErrorKind::AlreadyExists => self.own.open_for_writing(HEAD_FILE)?,
+                    Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                        self.own.open_for_writing(HEAD_FILE)?
+                    }
                     made => made?,
                 };
                 self.head.get_or_init(|| Rc::new(file))

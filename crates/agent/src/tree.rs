@@ -38,11 +38,21 @@ pub(crate) struct Tree {
 #[derive(Debug)]
 pub(crate) enum Entry<'a> {
     /// A folder, after everything below it; `empty` if there is nothing.
-    Folder { path: &'a Path, empty: bool },
-    File { path: &'a Path, stat: &'a Stat },
-    Link { path: &'a Path },
+    Folder {
+        path: &'a Path,
+        empty: bool,
+    },
+    File {
+        path: &'a Path,
+        stat: &'a Stat,
+    },
+    Link {
+        path: &'a Path,
+    },
     /// A socket, pipe or device, or a folder that the job's user may not read.
-    Other { path: &'a Path },
+    Other {
+        path: &'a Path,
+    },
 }
 
 impl Tree {

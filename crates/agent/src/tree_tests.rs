@@ -99,10 +99,13 @@ fn outputs_may_link_to_files_of_the_same_folder_only() {
     let planted = Planted::new(None);
     let work = planted.dir.path().join("work");
     std::fs::write(work.join("exe/real"), "r").unwrap();
-    for (link, to) in [("exe/good", "real"), ("exe/up", "../../secrets/secret"), ("exe/absolute", "/etc/passwd")] {
+    for (link, to) in
+        [("exe/good", "real"), ("exe/up", "../../secrets/secret"), ("exe/absolute", "/etc/passwd")]
+    {
         symlink(to, work.join(link)).unwrap();
     }
-    let opens = |path: &str| planted.tree.read_through_links(Path::new(path)).is_ok_and(|file| file.is_some());
+    let opens =
+        |path: &str| planted.tree.read_through_links(Path::new(path)).is_ok_and(|file| file.is_some());
     let expect = [
         ("exe/real", true),
         ("exe/good", true),

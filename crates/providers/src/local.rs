@@ -300,7 +300,11 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 pub(crate) fn remove_folder(folder: &Path, node: NodeId) -> Result<(), Error> {
-    neap_sandbox::remove_path(folder).map_err(|source| Error::Files { doing: "removing the folder", node, source })
+    neap_sandbox::remove_path(folder).map_err(|source| Error::Files {
+        doing: "removing the folder",
+        node,
+        source,
+    })
 }
 
 fn recorded_agent(folder: &Path) -> Option<Detached> {

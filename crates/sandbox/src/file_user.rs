@@ -91,7 +91,9 @@ fn set_file_ids(uid: u32, gid: u32) -> io::Result<()> {
     }
     Err(io::Error::new(
         io::ErrorKind::PermissionDenied,
-        format!("taking the file rights of user {uid}: the kernel refused; the agent needs CAP_SETUID and CAP_SETGID"),
+        format!(
+            "taking the file rights of user {uid}: the kernel refused; the agent needs CAP_SETUID and CAP_SETGID"
+        ),
     ))
 }
 

@@ -133,7 +133,9 @@ impl Removal {
 
     fn spend(&mut self) -> io::Result<()> {
         self.left = self.left.checked_sub(1).ok_or_else(|| {
-            io::Error::other(format!("more than {ENTRIES_MAX} entries; the next removal goes on with the rest"))
+            io::Error::other(format!(
+                "more than {ENTRIES_MAX} entries; the next removal goes on with the rest"
+            ))
         })?;
         Ok(())
     }

@@ -138,7 +138,11 @@ mod tests {
         std::fs::set_permissions(at.join("lib/module.py"), std::fs::Permissions::from_mode(0o6777)).unwrap();
         seal(&tree, BUILDER).unwrap();
         kept.write_all(b"evil").unwrap();
-        assert_eq!(std::fs::read(at.join("lib/kept.py")).unwrap(), b"good", "its writer has another file now");
+        assert_eq!(
+            std::fs::read(at.join("lib/kept.py")).unwrap(),
+            b"good",
+            "its writer has another file now"
+        );
         for name in ["", "lib", "lib/open", "lib/module.py", "lib/kept.py", "lib/link"] {
             let found = at.join(name).symlink_metadata().unwrap();
             assert_eq!((found.uid(), found.gid()), (0, 0), "{name}");

@@ -163,7 +163,11 @@ pub(crate) fn read_version(made_in: &Tree) -> Result<String, String> {
         Err(e) => return Err(unreadable(&format!("the version of its Python cannot be read ({e})"))),
     };
     let text = String::from_utf8_lossy(&bytes).trim().to_owned();
-    if is_version(&text) { Ok(text) } else { Err(unreadable("there is no version of Python, such as 3.11.2,")) }
+    if is_version(&text) {
+        Ok(text)
+    } else {
+        Err(unreadable("there is no version of Python, such as 3.11.2,"))
+    }
 }
 
 /// `3.11.2`

@@ -39,7 +39,9 @@ fn a_folder_has_what_a_job_needs() {
     let python = Some(Interpreter::for_tests());
     let folder = Folder::make(root.path().join("1"), python, Some(&bundle)).unwrap().give(None).unwrap();
     let work = folder.dir.join("work");
-    for name in ["checkpoint", "exe/wd/outputs", "exe/wd/logs", "venv/bin", "venv/lib/python3.99/site-packages"] {
+    for name in
+        ["checkpoint", "exe/wd/outputs", "exe/wd/logs", "venv/bin", "venv/lib/python3.99/site-packages"]
+    {
         assert!(work.join(name).is_dir(), "{name}");
     }
     assert_eq!(std::fs::read_to_string(work.join("ca-bundle.pem")).unwrap(), "roots");
@@ -59,7 +61,10 @@ fn its_user_may_add_to_it_and_not_replace_what_others_put_there() {
     keeper.write("cap/input", 0o644, b"data").unwrap();
     let work = folder.dir.join("work");
     assert_eq!(work.metadata().unwrap().permissions().mode() & 0o7777, WORK_MODE);
-    assert_eq!((work.metadata().unwrap().uid(), work.join("exe/wd").metadata().unwrap().uid()), (0, SOMEBODY));
+    assert_eq!(
+        (work.metadata().unwrap().uid(), work.join("exe/wd").metadata().unwrap().uid()),
+        (0, SOMEBODY)
+    );
     folder.work.make_folders("mine", 0o700).unwrap();
     for (what, done) in [
         ("write", folder.work.write("cap/other", 0o600, b"").is_ok()),

@@ -14,7 +14,7 @@ from aftermath import assert_replays, assert_serving
 from neapserver import Server, new_home, remove, unique, wait_until
 from stolen_node import idle_node
 
-LEASE_S = 4
+LEASE_S = 5
 # What control/limits.rs adds to the lease.
 PASS_S = LEASE_S + 2
 OUTPUT = {"o": {"jobOutputType": "uri_folder"}}

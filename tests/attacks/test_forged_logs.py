@@ -29,7 +29,7 @@ def enter(server, node):
     number = int(node.removeprefix("n-"))
     folder = next(path.parent for path in server.home.rglob("node.pem") if path.parent.name.endswith(f"n-{number}") or path.parent.name == str(number))
     stream = connect(server, AGENT, (folder / "node.pem", folder / "node.key"))
-    stream.sendall(message(type="hello", protocol=1, node=number, facts=FACTS, attempts=[]))
+    stream.sendall(message(type="hello", protocol=2, node=number, facts=FACTS, attempts=[]))
     wait_until(lambda: read_message(stream)["type"] == "welcome", "the node is welcome")
     return stream
 

@@ -41,7 +41,7 @@ def attacked(mark):
 def join(server, node, token):
     """What the server says to somebody who joins as this node."""
     with connect(server, AGENT) as stream:
-        stream.sendall(message(type="join", protocol=1, node=node, token=token, csr_pem="none"))
+        stream.sendall(message(type="join", protocol=2, node=node, token=token, csr_pem="none"))
         return read_message(stream)
 
 

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use neap_protocol::{AttemptRef, AttemptSpec, Exit, FailureClass, Isolation, StopWhy};
+use neap_sandbox::AttemptNetwork;
 use neap_sandbox::net::SharedNetwork;
 use neap_sandbox::{Event, ExitRecord, Launch, Outcome, SLOTS_MAX, SpoolEnd, SpoolReader, Used, boot_ms};
 use tokio::io::Interest;
@@ -29,6 +30,10 @@ use crate::python::Interpreter;
 use crate::services::{self, Desk};
 use crate::session::{Input, prepare_failed};
 use crate::{distributed, driver::Happening, finalize, warning};
+
+/// What the log of an attempt on several nodes begins with where they share the machine's network.
+const MACHINES_NETWORK: &str = "[neap] This job runs on several nodes and has the network of this machine: only a server \
+    that runs as root can give its nodes a network of their own.\n";
 
 /// What the driver tells a running attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,6 +204,15 @@ impl<'n> Running<'n> {
         provided.facts.extend(gpus.facts(namespaces && self.spec.isolation == Isolation::Full));
         let prepared = prepared.map(|mut launch| {
             gpus.equip(&mut launch);
+            if let Some(view) = launch.view.as_mut()
+                && self.has_several_nodes()
+                && self.node.network.place.is_none()
+            {
+                view.resolver = std::fs::read_to_string("/etc/resolv.conf").ok();
+                view.hosts = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+                let _ = layout.say(MACHINES_NETWORK);
+                launch.head_bytes = layout.said().head_bytes;
+            }
             launch
         });
         let prepared = match prepared {
@@ -377,11 +391,16 @@ impl<'n> Running<'n> {
         let mut passed_on = launch.head_bytes;
         let system = |e: String| prepare_failed(FailureClass::System, e);
         let shared = self.shared_network(launch).map_err(&system)?;
-        let joined = shared.as_ref().map(AsFd::as_fd);
-        let handle = self.node.spawner.launch(launch, joined).map_err(|e| system(e.to_string()))?;
+        let network = match &shared {
+            Some(shared) => AttemptNetwork::Joined(shared.as_fd()),
+            None if self.has_several_nodes() && self.node.network.place.is_none() => AttemptNetwork::Machine,
+            None => AttemptNetwork::Own,
+        };
+        let handle = self.node.spawner.launch(launch, &network).map_err(|e| system(e.to_string()))?;
         let mut inside = Inside::default();
         let (door, mut wishes) = Door::new();
-        let with_door = launch.view.is_some() && matches!(stage, Stage::Run(_));
+        let apart = launch.view.is_some() && !matches!(network, AttemptNetwork::Machine);
+        let with_door = apart && matches!(stage, Stage::Run(_));
         if let Some(desk) = self.desk.get().filter(|_| with_door) {
             desk.set_door(door);
         }
@@ -465,12 +484,14 @@ impl<'n> Running<'n> {
         }
     }
 
+    fn has_several_nodes(&self) -> bool {
+        self.spec.ranks.as_ref().is_some_and(|ranks| ranks.addresses.len() > 1)
+    }
+
     /// The network namespace of an attempt on several nodes, which they share.
     fn shared_network(&self, launch: &Launch) -> Result<Option<SharedNetwork>, String> {
-        let several = self.spec.ranks.as_ref().is_some_and(|ranks| ranks.addresses.len() > 1);
-        let (Some(place), true, true) = (&self.node.network.place, several, launch.view.is_some()) else {
-            return Ok(None);
-        };
+        let wanted = self.has_several_nodes() && launch.view.is_some();
+        let Some(place) = self.node.network.place.as_ref().filter(|_| wanted) else { return Ok(None) };
         let AttemptRef { job, attempt, .. } = self.attempt;
         let joined = network::join(place, &format!("{job}-{attempt}"));
         joined.map(Some).map_err(|e| format!("joining the network of the job's nodes: {e}"))

@@ -196,7 +196,7 @@ impl Blobs {
     ) -> Result<Vec<u8>> {
         let url = url_of(folder, name);
         self.retry("fetching", &format!("{}{name}", folder.prefix), || async {
-            let request = self.http.get(&url).timeout(Duration::from_secs(REQUEST_S_MAX));
+            let request = self.http.get(self.pass.on(&url)).timeout(Duration::from_secs(REQUEST_S_MAX));
             let answer = checked(request.send().await.map_err(transport)?).await?;
             let mut body = answer.bytes_stream();
             let mut bytes = Vec::new();

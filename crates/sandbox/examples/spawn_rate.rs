@@ -215,7 +215,7 @@ fn attempts(spawner: &Spawner, root: &Path, ms: usize, at_once: usize, full: boo
     let begin = Instant::now();
     let mut done = 0;
     for (slot, launch) in launches.iter().enumerate() {
-        live.push((slot, spawner.launch(launch, None).expect("launched")));
+        live.push((slot, spawner.launch(launch, &neap_sandbox::AttemptNetwork::Own).expect("launched")));
     }
     while !live.is_empty() {
         let mut fds: Vec<PollFd<'_>> =
@@ -231,7 +231,7 @@ fn attempts(spawner: &Spawner, root: &Path, ms: usize, at_once: usize, full: boo
             done += 1;
             let (slot, _) = live.swap_remove(at);
             if begin.elapsed().as_millis() < ms as u128 {
-                live.push((slot, spawner.launch(&launches[slot], None).expect("launched")));
+                live.push((slot, spawner.launch(&launches[slot], &neap_sandbox::AttemptNetwork::Own).expect("launched")));
             }
         }
     }

@@ -50,7 +50,7 @@ pub use layers::Layer;
 pub use probe::{Capabilities, Machine, machine, probe};
 pub use remove::{remove_path, remove_tree};
 pub use root::is_system_folder;
-pub use spawner::{Attempt, Heard, Spawner, SpawnerConfig};
+pub use spawner::{Attempt, AttemptNetwork, Heard, Spawner, SpawnerConfig};
 pub use users::{USERS_FROM, Users};
 pub use spool::{HEAD_FILE, SpoolEnd, SpoolReader};
 pub use writers::may_have_writers;

@@ -71,6 +71,17 @@ pub struct Spawner {
     idle: Arc<Idle>,
 }
 
+/// Which network an isolated attempt has.
+#[derive(Clone, Copy, Debug)]
+pub enum AttemptNetwork<'a> {
+    /// One of its own.
+    Own,
+    /// A namespace that it shares with others of its job.
+    Joined(BorrowedFd<'a>),
+    /// The machine's: for jobs on several nodes where nothing else lets their nodes reach each other.
+    Machine,
+}
+
 /// Supervisors that wait for an attempt.
 #[derive(Debug, Default)]
 struct Waiting {
@@ -89,7 +100,7 @@ type Idle = Mutex<Waiting>;
 #[derive(Serialize, Deserialize)]
 enum Request {
     /// Fork a supervisor, and give it the descriptor that comes along.
-    Supervise { isolated: bool, number: Number },
+    Supervise { isolated: bool, own_network: bool, number: Number },
     /// This supervisor was lost: end the processes it has left behind.
     Sweep { number: Number },
 }
@@ -141,25 +152,35 @@ impl Spawner {
 
     /// Starts an attempt. What becomes of it is read from the handle.
     ///
-    /// With `network`, a network namespace that the attempt shares with others of its job, in place of its own.
-    pub fn launch(&self, launch: &Launch, network: Option<BorrowedFd<'_>>) -> Result<Attempt, Error> {
+    /// An isolated attempt has the network that is named.
+    pub fn launch(&self, launch: &Launch, network: &AttemptNetwork<'_>) -> Result<Attempt, Error> {
         let failed = |e: io::Error| Error::Spawner { doing: "asking for a supervisor", source: e };
         let body = serde_json::to_vec(launch).map_err(|e| failed(e.into()))?;
         let mut message = Vec::with_capacity(body.len() + HEAD_BYTES);
-        message.push(if network.is_some() { LAUNCH_JOINED } else { LAUNCH });
+        let joined = match network {
+            AttemptNetwork::Joined(namespace) => Some(*namespace),
+            AttemptNetwork::Own | AttemptNetwork::Machine => None,
+        };
+        message.push(if joined.is_some() { LAUNCH_JOINED } else { LAUNCH });
         message.extend_from_slice(&(body.len() as u64).to_le_bytes());
         message.extend_from_slice(&body);
         let isolated = launch.view.is_some();
         let waiting = {
             let mut idle = lock(&self.idle);
-            if isolated { idle.fresh.pop() } else { idle.shared.remove(&launch.slot) }
+            match (isolated, network) {
+                // None is kept for so rare a case.
+                (true, AttemptNetwork::Machine) => None,
+                (true, AttemptNetwork::Own | AttemptNetwork::Joined(_)) => idle.fresh.pop(),
+                (false, _) => idle.shared.remove(&launch.slot),
+            }
         };
         let (number, stream) = match waiting {
             // One that was killed while it waited refuses; then there is a fresh one.
-            Some((number, stream)) if send_launch(&stream, &message, network).is_ok() => (number, stream),
+            Some((number, stream)) if send_launch(&stream, &message, joined).is_ok() => (number, stream),
             Some(_) | None => {
-                let (number, stream) = self.supervisor(isolated).map_err(failed)?;
-                send_launch(&stream, &message, network).map_err(failed)?;
+                let own_network = !matches!(network, AttemptNetwork::Machine);
+                let (number, stream) = self.supervisor(isolated, own_network).map_err(failed)?;
+                send_launch(&stream, &message, joined).map_err(failed)?;
                 (number, stream)
             }
         };
@@ -182,14 +203,14 @@ impl Spawner {
         }
         while lock(&self.idle).fresh.len() < FRESH_WANTED {
             let fresh = self
-                .supervisor(true)
+                .supervisor(true, true)
                 .map_err(|e| Error::Spawner { doing: "asking for a supervisor", source: e })?;
             lock(&self.idle).fresh.insert(0, fresh);
         }
         Ok(())
     }
 
-    fn supervisor(&self, isolated: bool) -> io::Result<(Number, UnixStream)> {
+    fn supervisor(&self, isolated: bool, own_network: bool) -> io::Result<(Number, UnixStream)> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let number = {
@@ -197,7 +218,7 @@ impl Spawner {
             idle.next += 1;
             idle.next
         };
-        self.ask(&Request::Supervise { isolated, number }, Some(theirs.as_fd()))?;
+        self.ask(&Request::Supervise { isolated, own_network, number }, Some(theirs.as_fd()))?;
         Ok((number, ours))
     }
 
@@ -406,8 +427,9 @@ fn serve(config: &SpawnerConfig, capabilities: &Capabilities, lease: &LeaseReadi
     };
     while let Some((request, fd)) = next_request(socket) {
         match (request, fd) {
-            (Request::Supervise { isolated, number }, Some(fd)) => {
-                spawner.supervise(socket, isolated, number, &UnixStream::from(fd));
+            (Request::Supervise { isolated, own_network, number }, Some(fd)) => {
+                let kind = Kind { isolated, own_network };
+                spawner.supervise(socket, kind, number, &UnixStream::from(fd));
             }
             (Request::Sweep { number }, _) => spawner.sweep(number),
             (Request::Supervise { .. }, None) => {}
@@ -430,6 +452,13 @@ struct Serving<'a> {
     user_namespace: Option<(u32, u32)>,
 }
 
+/// What a supervisor is made for.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    isolated: bool,
+    own_network: bool,
+}
+
 /// What a supervisor hears of its network: it leads outside, or there is none but its own.
 pub(crate) const ATTACHED: u8 = b'A';
 pub(crate) const ALONE: u8 = b'N';
@@ -437,7 +466,8 @@ pub(crate) const ALONE: u8 = b'N';
 const SUPERVISORS_KNOWN_MAX: usize = 64;
 
 impl Serving<'_> {
-    fn supervise(&mut self, socket: &OwnedFd, isolated: bool, number: Number, agent: &UnixStream) {
+    fn supervise(&mut self, socket: &OwnedFd, kind: Kind, number: Number, agent: &UnixStream) {
+        let isolated = kind.isolated;
         let confinement = self.confinement.clone().filter(|_| isolated);
         if isolated && confinement.is_none() {
             let e = io::Error::from(io::ErrorKind::Unsupported);
@@ -446,7 +476,7 @@ impl Serving<'_> {
         let mut flags = 0;
         if let Some(confinement) = &confinement {
             flags = NAMESPACES;
-            if confinement.layers.has(Layer::Network) {
+            if kind.own_network && confinement.layers.has(Layer::Network) {
                 flags |= libc::CLONE_NEWNET as u64;
             }
             if self.user_namespace.is_some() {

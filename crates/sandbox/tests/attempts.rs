@@ -158,7 +158,7 @@ impl World {
 
     fn start(&self, launch: &Launch) -> Running {
         Running {
-            attempt: self.spawner.launch(launch, None).expect("launched"),
+            attempt: self.spawner.launch(launch, &neap_sandbox::AttemptNetwork::Own).expect("launched"),
             seen: Vec::new(),
             launch: launch.clone(),
         }

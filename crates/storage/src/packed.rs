@@ -266,12 +266,16 @@ impl Packed {
 fn set_room_aside(root: &Path, database: &Path) {
     let Ok(disk) = rustix::fs::statvfs(root) else { return };
     let total = disk.f_blocks.saturating_mul(disk.f_frsize);
+    let bytes = PACKED_WAL_BYTES.min(total / PACKED_WAL_DISK_SHARE);
+    // What is left of a nearly full disk is for those who need it to start.
+    if disk.f_bavail.saturating_mul(disk.f_frsize) < bytes.saturating_mul(2) {
+        return;
+    }
     let mut wal = database.as_os_str().to_owned();
     wal.push("-wal");
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600).custom_flags(OPEN_FLAGS);
     if let Ok(file) = options.open(Path::new(&wal)) {
-        let bytes = PACKED_WAL_BYTES.min(total / PACKED_WAL_DISK_SHARE);
         let _ = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::KEEP_SIZE, 0, bytes);
     }
 }

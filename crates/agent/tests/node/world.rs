@@ -53,6 +53,9 @@ impl World {
         std::fs::create_dir(&node_dir).unwrap();
         let ca_pem_path = dir.path().join("identity/ca.pem");
         let config = NodeConfig {
+            url: String::new(),
+            isolation_off: false,
+            visible_paths: Vec::new(),
             node,
             installation: INSTALLATION.into(),
             server: listener.local_addr().unwrap().to_string(),

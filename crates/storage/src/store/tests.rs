@@ -358,7 +358,7 @@ fn blocks_that_were_never_used_are_swept() {
 #[test]
 fn unfinished_uploads_leave_nothing() {
     let room = room();
-    let mut upload = room.store.begin_upload().unwrap();
+    let mut upload = room.store.begin_upload(&blob("half")).unwrap();
     upload.write(b"half").unwrap();
     let kept = || fs::read_dir(room.folder.path().join("@tmp")).unwrap().count();
     assert_eq!(kept(), 1);

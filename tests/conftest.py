@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from neapserver import BINARY, Server, new_home, remove, unique
+from neapserver import BINARY, Server, new_home, remove, share, unique
 from refusing import CONFIG
 
 MARK = f"neap-test-{os.urandom(6).hex()}"
@@ -26,6 +26,7 @@ def mark():
 @pytest.fixture(scope="session")
 def server(mark):
     home = new_home("suite")
+    share(home)
     running = Server(home)
     running.up()
     patch = pytest.MonkeyPatch()
@@ -50,6 +51,8 @@ def own_server(mark):
 
     def make(name="own", home=None, start=True, **kwargs):
         running = Server(home or new_home(name), **kwargs)
+        if home is None:
+            share(running.home)
         made.append(running)
         if start:
             running.up()

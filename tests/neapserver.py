@@ -79,6 +79,25 @@ def new_home(name):
     return Path(tempfile.mkdtemp(prefix=f"neap-{name}-"))
 
 
+# Where jobs of servers that `share` was called for may write, and tests may look. Below /tmp each job has a folder of its own.
+SHARED_FOLDER = ROOT / "target" / "shared-with-jobs"
+
+
+def share(home):
+    """Lets isolated jobs of the server with this home write to SHARED_FOLDER."""
+    SHARED_FOLDER.mkdir(parents=True, exist_ok=True)
+    SHARED_FOLDER.chmod(0o1777)
+    file = Path(home) / "config.yaml"
+    text = file.read_text() if file.exists() else ""
+    if "local: {" in text:
+        text = text.replace("local: {", f"local: {{shared_paths: ['{SHARED_FOLDER}'], ", 1)
+    elif "local:" in text:
+        text = text.replace("local:\n", f"local:\n  shared_paths: ['{SHARED_FOLDER}']\n", 1)
+    else:
+        text += f"local: {{shared_paths: ['{SHARED_FOLDER}']}}\n"
+    file.write_text(text)
+
+
 def name_of(pid):
     """The name the process gave itself; None if it is gone."""
     try:

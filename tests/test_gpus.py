@@ -12,7 +12,7 @@ import neapserver
 import pytest
 import yaml
 
-from neapserver import Server, new_home, remove, unique, wait_until
+from neapserver import SHARED_FOLDER, Server, new_home, remove, share, unique, wait_until
 
 ONE, TWO, FOUR = "STANDARD_NC24ADS_A100_V4", "STANDARD_NC48ADS_A100_V4", "STANDARD_NC96ADS_A100_V4"
 SAY = 'echo "sees <$CUDA_VISIBLE_DEVICES> <$NVIDIA_VISIBLE_DEVICES>"'
@@ -23,6 +23,7 @@ no_gpu_here = pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="this mac
 def pretending(mark):
     """A server that pretends to have four GPUs."""
     running = Server(new_home("gpus"))
+    share(running.home)
     running.up(extra=("--emulate-gpus", "4"))
     yield running
     running.down()
@@ -48,7 +49,7 @@ def gpu_cluster(pretending):
 @pytest.fixture
 def gate():
     """A file that jobs wait for; they have a /tmp of their own, and so it lies elsewhere."""
-    folder = Path(tempfile.mkdtemp(prefix="neap-gate-", dir="/var/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="neap-gate-", dir=SHARED_FOLDER))
     folder.chmod(0o755)
     yield folder / "open"
     shutil.rmtree(folder)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from neapserver import BINARY, unique, wait_until
+from neapserver import BINARY, SHARED_FOLDER, unique, wait_until
 
 LONG = 100_000_000
 LINE = "0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456"
@@ -47,7 +47,7 @@ class Reader(threading.Thread):
 @pytest.fixture
 def gate():
     """A file that opens the way for a job, and one by which the job says that it came by."""
-    folder = Path("/var/tmp") / unique("neap-logs")
+    folder = SHARED_FOLDER / unique("neap-logs")
     folder.mkdir()
     folder.chmod(0o777)
     yield folder

@@ -10,7 +10,7 @@ import yaml
 from azure.ai.ml import Input, Output, command, dsl, load_component
 from azure.ai.ml.entities import Environment
 
-from neapserver import unique, wait_until
+from neapserver import SHARED_FOLDER, unique, wait_until
 
 ENVIRONMENT = "azureml://registries/azureml/environments/sklearn-1.5/labels/latest"
 
@@ -36,7 +36,7 @@ def run(ml, server):
 @pytest.fixture
 def gate():
     """A file that a job can wait for; its own /tmp is not this one."""
-    path = Path("/var/tmp") / unique("neap-gate")
+    path = SHARED_FOLDER / unique("neap-gate")
     yield path
     path.unlink(missing_ok=True)
 

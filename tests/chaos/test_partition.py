@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from neapserver import unique, wait_until
+from neapserver import share, unique, wait_until
 from test_chaos import LEASE_S, assert_moved_after_the_lease
 from world import assert_ledger, end
 
@@ -56,6 +56,7 @@ TO_SERVER, TO_AGENT = f"ip daddr {AGENTS_WAY}", f"ip saddr {AGENTS_WAY}"
 def test_a_partition_for_longer_than_a_lease(rules, own_network, chaos_server, mark, witness):
     server = chaos_server(config="")
     (server.home / "config.yaml").write_text(f"lease_ttl_seconds: {LEASE_S}\nlocal: {{agent_dial: '{AGENTS_WAY}:{server.port}'}}\n")
+    share(server.home)
     server.listen = "0.0.0.0"
     server.up()
     cluster = unique("pt")
@@ -74,6 +75,7 @@ def test_a_partition_for_longer_than_a_lease(rules, own_network, chaos_server, m
 def test_a_partition_shorter_than_the_lease_costs_nothing(own_network, chaos_server, mark, witness):
     server = chaos_server(config="")
     (server.home / "config.yaml").write_text(f"local: {{agent_dial: '{AGENTS_WAY}:{server.port}'}}\n")
+    share(server.home)
     server.listen = "0.0.0.0"
     server.up()
     cluster = unique("pt")

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import requests
 
-from neapserver import BINARY, FINAL, Late, Server, alive, name_of, wait_until
+from neapserver import BINARY, FINAL, SHARED_FOLDER, Late, Server, alive, name_of, share, wait_until
 
 SEED = int(os.environ.get("NEAP_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
 TROUBLE = (requests.RequestException, OSError, ValueError, KeyError)
@@ -33,6 +33,7 @@ class ChaosServer(Server):
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         if config:
             (self.home / "config.yaml").write_text(config)
+        share(self.home)
         self.listen = "127.0.0.1"
         self.starts = []
 
@@ -107,7 +108,8 @@ class Witness:
     """A folder outside of everything that Neap hides, where each execution of a job writes when it was alive."""
 
     def __init__(self):
-        self.folder = Path(tempfile.mkdtemp(prefix="neap-witness-", dir="/var/tmp"))
+        SHARED_FOLDER.mkdir(parents=True, exist_ok=True)
+        self.folder = Path(tempfile.mkdtemp(prefix="neap-witness-", dir=SHARED_FOLDER))
         self.folder.chmod(0o777)
 
     def command(self, name, ticks, tick_s=0.05, then="", again=None):

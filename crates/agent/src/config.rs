@@ -38,6 +38,9 @@ pub struct NodeConfig {
     /// Folders of the machine that isolated attempts see, read-only, beside the system's own.
     #[serde(default)]
     pub visible_paths: Vec<PathBuf>,
+    /// Folders of the machine that isolated attempts may write to.
+    #[serde(default)]
+    pub shared_paths: Vec<PathBuf>,
     /// Folders that attempts must not see.
     #[serde(default)]
     pub hide_paths: Vec<PathBuf>,

@@ -80,6 +80,7 @@ pub fn main(dir: &Path) -> Result<(), Error> {
         installation: config.installation.clone(),
         node: config.node,
         visible: config.visible_paths.clone(),
+        shared: config.shared_paths.clone(),
         hide: config.hide_paths.clone(),
         network: network.place.clone(),
         listen: network.relay.listeners(),

@@ -91,6 +91,13 @@ pub(crate) fn installation(program: &Path) -> Option<Bind> {
     alone.then(|| Bind { from: folder.to_owned(), to: folder.to_owned(), read_only: true })
 }
 
+/// A program that lies outside of the system's folders, for isolated attempts: the file, and nothing beside it.
+pub(crate) fn program_alone(program: &Path) -> Option<Bind> {
+    let real = program.canonicalize().ok()?;
+    let hidden = !neap_sandbox::is_system_folder(program) || !neap_sandbox::is_system_folder(&real);
+    hidden.then(|| Bind { from: real, to: program.to_owned(), read_only: true })
+}
+
 impl Interpreter {
     /// `3.11`
     pub(crate) fn short_version(&self) -> String {

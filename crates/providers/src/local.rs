@@ -43,6 +43,8 @@ pub struct LocalSettings {
     pub isolation_off: bool,
     /// Folders that isolated jobs see, read-only, beside the system's own.
     pub visible: Vec<PathBuf>,
+    /// Folders that isolated jobs may write to.
+    pub shared: Vec<PathBuf>,
     /// What this machine has.
     pub machine: Capacity,
     /// Its GPUs, or those that it is to pretend to have; as many as `machine` says.
@@ -242,6 +244,7 @@ pub(crate) fn write_config(settings: &LocalSettings, order: &NodeOrder) -> Resul
         url: settings.url.clone(),
         isolation_off: settings.isolation_off,
         visible_paths: settings.visible.clone(),
+        shared_paths: settings.shared.clone(),
         hide_paths: settings.hide.clone(),
         work_dir: folder.clone(),
         cache_dir: Some(settings.cache.clone()),

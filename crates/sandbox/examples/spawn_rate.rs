@@ -29,7 +29,7 @@ fn main() {
     let root = tempfile::tempdir().expect("a folder");
     let installation = "spawn-rate".to_owned();
     let config =
-        SpawnerConfig { node_dir: root.path().into(), installation: installation.clone(), node: NODE, visible: Vec::new(), hide: vec![root.path().into()], network: None, listen: neap_sandbox::net::ListenSpec::default() };
+        SpawnerConfig { node_dir: root.path().into(), installation: installation.clone(), node: NODE, visible: Vec::new(), shared: Vec::new(), hide: vec![root.path().into()], network: None, listen: neap_sandbox::net::ListenSpec::default() };
     let spawner = Spawner::start(&config).expect("a spawner");
     let lease = Lease::open(root.path()).expect("a lease");
     lease.renew_until(boot_ms() + 1_000_000);

@@ -22,8 +22,9 @@ pub(crate) struct Confinement {
     pub landlock: Option<u32>,
     /// Cgroup namespaces can be made here.
     pub cgroup_namespace: bool,
-    /// Folders of the machine that the operator lets every job see.
+    /// Folders of the machine that the operator lets every job see, and those that every job may write to.
     pub visible: Vec<PathBuf>,
+    pub shared: Vec<PathBuf>,
 }
 
 /// Puts every layer on. The caller is a single-threaded process in a mount namespace of its own, and has joined its
@@ -102,6 +103,7 @@ fn restrict_files(
     ];
     rules.extend(system.iter().map(|folder| (folder.as_path(), Access::Read)));
     rules.extend(with.visible.iter().map(|folder| (folder.as_path(), Access::Read)));
+    rules.extend(with.shared.iter().map(|folder| (folder.as_path(), Access::Change)));
     rules.extend(view.binds.iter().map(|bind| {
         let seen = if in_own_root { bind.to.as_path() } else { bind.from.as_path() };
         (seen, if bind.read_only { Access::Read } else { Access::Change })

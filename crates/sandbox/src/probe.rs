@@ -38,13 +38,14 @@ impl Capabilities {
     }
 
     /// What attempts are confined by; none where there is no way to.
-    pub(crate) fn confinement(&self, visible: &[PathBuf]) -> Option<Confinement> {
+    pub(crate) fn confinement(&self, visible: &[PathBuf], shared: &[PathBuf]) -> Option<Confinement> {
         self.namespaces().then(|| Confinement {
             layers: self.layers,
             filter: Filter::new(),
             landlock: landlock::version(),
             cgroup_namespace: self.have.contains(&"cgroup-namespace"),
             visible: visible.to_vec(),
+            shared: shared.to_vec(),
         })
     }
 }

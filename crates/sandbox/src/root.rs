@@ -46,6 +46,8 @@ pub(crate) struct HostView {
     pub at: PathBuf,
     /// Further folders to show, read-only.
     pub visible: Vec<PathBuf>,
+    /// Further folders to show, which every job may write to as far as their own modes allow it.
+    pub shared: Vec<PathBuf>,
     /// Folders that stay hidden even where they lie below one that is shown.
     pub hide: Vec<PathBuf>,
     /// The supervisor is in a user namespace: it can make no device files, and mounts come with what is below them.
@@ -75,7 +77,10 @@ impl Root {
         }
         symlink("../tmp", at.join("run/lock")).map_err(step("making the folders of the new root"))?;
         for folder in &host.visible {
-            show(folder, &below(at, folder)).map_err(step("showing a folder of the configuration"))?;
+            show(folder, &below(at, folder), true).map_err(step("showing a folder of the configuration"))?;
+        }
+        for folder in &host.shared {
+            show(folder, &below(at, folder), false).map_err(step("showing a folder of the configuration"))?;
         }
         cover(at, &host.hide).map_err(step("hiding the data folder"))?;
         let proc = at.join("proc");
@@ -98,10 +103,12 @@ impl Root {
     /// Adds what is the attempt's own and goes in: from then on there is no other root for this process.
     pub(crate) fn enter(&self, view: &View) -> Result<(), StepError> {
         let at = &self.at;
-        for device in &self.gpu_devices {
-            let file = Path::new("/dev").join(device);
-            if !view.closed_devices.contains(&file) {
-                show_device(&file, &at.join("dev").join(device)).map_err(step("showing the device file of a GPU"))?;
+        // What GPUs share, such as the driver's own files, is for jobs that have one.
+        let open: Vec<_> = self.gpu_devices.iter().map(|name| (name, Path::new("/dev").join(name))).collect();
+        let open: Vec<_> = open.into_iter().filter(|(_, file)| !view.closed_devices.contains(file)).collect();
+        if open.iter().any(|(name, _)| is_one_gpu(name)) {
+            for (device, file) in &open {
+                show_device(file, &at.join("dev").join(device)).map_err(step("showing the device file of a GPU"))?;
             }
         }
         for device in &view.closed_devices {
@@ -124,7 +131,7 @@ impl Root {
         }
         for extra in &view.binds {
             let to = below(at, &extra.to);
-            make_folders(at, &to).map_err(step("making a place to mount at"))?;
+            make_place(at, &to, extra.from.is_dir()).map_err(step("making a place to mount at"))?;
             bind(&extra.from, &to, extra.read_only).map_err(step("mounting a folder"))?;
         }
         cover(at, &view.hide).map_err(step("hiding the data folder"))?;
@@ -158,8 +165,8 @@ fn show_system(at: &Path, name: &str) -> io::Result<()> {
     }
 }
 
-/// A folder or file of the machine at the same place, read-only; one that is not there is passed over.
-fn show(from: &Path, to: &Path) -> io::Result<()> {
+/// A folder or file of the machine at the same place; one that is not there is passed over.
+fn show(from: &Path, to: &Path, read_only: bool) -> io::Result<()> {
     let Ok(found) = from.metadata() else { return Ok(()) };
     if to.exists() {
         return Ok(());
@@ -167,7 +174,8 @@ fn show(from: &Path, to: &Path) -> io::Result<()> {
     let parent = to.parent().unwrap_or(to);
     fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
     if found.is_dir() { make_folder(to)? } else { drop(fs::File::create(to)?) }
-    bind_tree(from, to, sys::READ_ONLY | sys::NO_SETUID | sys::NO_DEVICES)
+    let read_only = if read_only { sys::READ_ONLY } else { 0 };
+    bind_tree(from, to, read_only | sys::NO_SETUID | sys::NO_DEVICES)
 }
 
 fn bind_tree(from: &Path, to: &Path, attributes: u64) -> io::Result<()> {
@@ -255,6 +263,11 @@ fn gpu_devices() -> Vec<String> {
         .collect();
     found.sort_unstable();
     found
+}
+
+/// `nvidia0`, and not `nvidiactl`.
+fn is_one_gpu(name: &str) -> bool {
+    name.strip_prefix(GPU_PREFIX).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// Covers a device file with itself, from where it opens nothing. One that is not there needs no cover.
@@ -348,6 +361,15 @@ fn make_folders(at: &Path, path: &Path) -> io::Result<()> {
         make_folder(&folder)?;
     }
     Ok(())
+}
+
+/// Makes a folder, or an empty file, and the folders on the way.
+fn make_place(at: &Path, path: &Path, is_folder: bool) -> io::Result<()> {
+    if is_folder {
+        return make_folders(at, path);
+    }
+    make_folders(at, path.parent().unwrap_or(at))?;
+    fs::OpenOptions::new().create(true).append(true).open(path).map(drop)
 }
 
 fn remount_read_only(at: &Path) -> io::Result<()> {

@@ -51,6 +51,8 @@ pub struct SpawnerConfig {
     pub node: u64,
     /// Folders of the machine that every isolated attempt sees, read-only, beside the system's own.
     pub visible: Vec<PathBuf>,
+    /// Folders of the machine that every isolated attempt may write to.
+    pub shared: Vec<PathBuf>,
     /// Folders that no isolated attempt sees, wherever they lie.
     pub hide: Vec<PathBuf>,
     /// How isolated attempts get out, where that was set up. Without, each has its own loopback and nothing else.
@@ -406,6 +408,7 @@ fn serve(config: &SpawnerConfig, capabilities: &Capabilities, lease: &LeaseReadi
     let host = HostView {
         at: config.node_dir.join(ROOT_FOLDER),
         visible: config.visible.clone(),
+        shared: config.shared.clone(),
         hide: config.hide.clone(),
         own_user_namespace: !capabilities.root,
     };
@@ -419,7 +422,7 @@ fn serve(config: &SpawnerConfig, capabilities: &Capabilities, lease: &LeaseReadi
         cgroup,
         supervisors: BTreeMap::new(),
         host,
-        confinement: capabilities.confinement(&config.visible),
+        confinement: capabilities.confinement(&config.visible, &config.shared),
         attacher,
         listen: &config.listen,
         user_namespace: (!capabilities.root)

@@ -13,6 +13,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
@@ -23,7 +24,7 @@ use rustix::pipe::PipeFlags;
 
 use crate::cgroup::{NodeCgroup, SlotCgroup};
 use crate::confine::{Confinement, confine};
-use crate::launch::{Event, ExitRecord, Launch, Outcome, TIMEOUT_GRACE_MS, Used};
+use crate::launch::{Event, ExitRecord, JOBS_PLACE, Launch, Outcome, TIMEOUT_GRACE_MS, Used};
 use crate::layers::Layer;
 use crate::lease::{LeaseReading, boot_ms};
 use crate::net::{self, LISTENERS_MAX, ListenSpec};
@@ -340,7 +341,7 @@ impl<'a> Supervisor<'a> {
                 .then(|| crate::direct::direct(&launch.command, &launch.env))
                 .flatten(),
             env: &launch.env,
-            cwd: launch.cwd.as_os_str().as_bytes(),
+            cwd: cwd(launch, self.root.is_some()).as_os_str().as_bytes(),
             stdin: inherited.dev_null.as_raw_fd(),
             output: pipe.as_raw_fd(),
             cgroup_procs: self.cgroup.as_ref().map(SlotCgroup::procs).unwrap_or_default(),
@@ -613,6 +614,16 @@ impl Current<'_, '_> {
             (None, signal) => Outcome::Signaled { signal: signal.unwrap_or(0) },
         }
     }
+}
+
+/// The working folder, as the process sees it. Where a test has switched the root of its own off, it lies where it is.
+fn cwd(launch: &Launch, in_own_root: bool) -> PathBuf {
+    let view = launch.view.as_ref().filter(|_| !in_own_root);
+    let below = view.and_then(|view| {
+        let below = launch.cwd.strip_prefix(Path::new(JOBS_PLACE).join(&view.job_name)).ok()?;
+        Some(view.work_dir.join(below))
+    });
+    below.unwrap_or_else(|| launch.cwd.clone())
 }
 
 struct Ready {

@@ -38,7 +38,8 @@ impl Host {
             return None;
         }
         unshare(UnshareFlags::NEWNET | UnshareFlags::NEWNS);
-        shell("mount --make-rprivate / && ip link set lo up");
+        // A new namespace may take this over from a machine that forwards.
+        shell("mount --make-rprivate / && ip link set lo up && echo 0 > /proc/sys/net/ipv4/ip_forward");
         let folder = tempfile::tempdir().unwrap();
         let world = namespace();
         shell(

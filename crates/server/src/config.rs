@@ -186,6 +186,10 @@ impl AlertRules {
 }
 
 /// The local provider.
+/// What is said wherever somebody asks how jobs are separated, where the operator has switched that off.
+pub const NOT_ISOLATED: &str = "Jobs are not isolated: `local.isolation` is `off` in config.yaml. They run as the user \
+    of this server, with nothing between them and this machine.";
+
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Local {
@@ -195,6 +199,9 @@ pub struct Local {
     pub isolation: IsolationRule,
     /// Folders of this machine that isolated jobs see, read-only, beside the system's own (`/usr`, `/etc`, `/opt`).
     pub visible_paths: Vec<PathBuf>,
+    /// Folders of this machine that every isolated job may write to, as far as their modes allow it: scratch space that
+    /// jobs share.
+    pub shared_paths: Vec<PathBuf>,
     /// `host:port` that agents dial in place of the server's own: a proxy that a test puts between them.
     pub agent_dial: Option<String>,
     /// So many GPUs are pretended; those of the machine are then not used.
@@ -293,6 +300,7 @@ impl Default for Local {
             capacity: CapacityRule::Nominal,
             isolation: IsolationRule::Full,
             visible_paths: Vec::new(),
+            shared_paths: Vec::new(),
             agent_dial: None,
             emulate_gpus: 0,
             simulated_agents: false,
@@ -412,6 +420,15 @@ impl Config {
                 .map(|folder| folder.join("micromamba"))
                 .collect(),
         })
+    }
+
+    /// What separates jobs here, in words, and sentences about what does not.
+    pub fn isolation_of(&self, machine: &neap_sandbox::Capabilities) -> (Vec<String>, Vec<String>) {
+        if self.isolation() == Isolation::Off {
+            return (Vec::new(), vec![NOT_ISOLATED.to_owned()]);
+        }
+        let have = machine.have.iter().map(|word| (*word).to_owned()).collect();
+        (have, machine.missing.iter().cloned().chain(neap_sandbox::net::hindrances()).collect())
     }
 
     pub fn isolation(&self) -> Isolation {

@@ -100,12 +100,13 @@ pub fn run(options: &ServerOptions) -> Result<(), ServerError> {
     let folder = DataFolder::open(&options.data)
         .map_err(|source| ServerError::Folder { folder: options.data.display().to_string(), source })?;
     let config = Config::load(&folder.config())?;
+    let (isolation, isolation_missing) = config.isolation_of(&capabilities);
     let facts = ServerFacts {
         version: options.version.clone(),
         pid: std::process::id(),
         started: clock::wall(),
-        isolation: capabilities.have.iter().map(|word| (*word).to_owned()).collect(),
-        isolation_missing: capabilities.missing,
+        isolation,
+        isolation_missing,
         node_logs: folder.node_logs(),
     };
     let disk = config.disk_rules(DiskSpace::of(folder.root()).unwrap_or_default());
@@ -276,6 +277,9 @@ impl Server<'_> {
             version: self.options.version.clone(),
         };
         self.folder.write_server_file(&file)?;
+        if self.config.isolation() == Isolation::Off {
+            tracing::warn!("{}", crate::config::NOT_ISOLATED);
+        }
         tracing::info!(%url, data = %self.folder.root().display(), "serving");
 
         let shutdown = asked_to_end(&control.handle).await?;
@@ -373,6 +377,7 @@ impl Server<'_> {
             url: format!("https://{host}:{port}"),
             isolation_off: self.config.isolation() == Isolation::Off,
             visible: self.config.local.visible_paths.clone(),
+            shared: self.config.local.shared_paths.clone(),
             machine: self.machine,
             gpus: self.gpus.clone(),
             cache: self.folder.cache(),

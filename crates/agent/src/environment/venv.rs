@@ -34,6 +34,14 @@ pub(crate) enum Tool {
 }
 
 impl Tool {
+    /// Its program, where it has one of its own.
+    pub(crate) fn program(&self) -> Option<&Path> {
+        match self {
+            Self::Uv(program) | Self::Micromamba(program) => Some(program),
+            Self::Pip => None,
+        }
+    }
+
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Uv(_) => "uv",

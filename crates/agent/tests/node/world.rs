@@ -56,6 +56,7 @@ impl World {
             url: String::new(),
             isolation_off: false,
             visible_paths: Vec::new(),
+            shared_paths: Vec::new(),
             node,
             installation: INSTALLATION.into(),
             server: listener.local_addr().unwrap().to_string(),

@@ -8,7 +8,7 @@ use crate::settings::{Settings, data_folder};
 use crate::terminal::Terminal;
 use clap::Args;
 use neap_core::units::many;
-use neap_server::{Config, ContainerRule, DiskSpace};
+use neap_server::{Config, ContainerRule, DiskSpace, IsolationRule};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -43,12 +43,19 @@ fn examine(data: &Path) -> Value {
     let each = gpus.list.iter().map(|gpu| {
         json!({"uuid": gpu.uuid, "name": gpu.name, "memory_mb": gpu.memory_mb, "device": format!("/dev/nvidia{}", gpu.minor)})
     });
-    let reachable = if capabilities.root {
-        "jobs run as an unprivileged user; the data folder is hidden from them".to_owned()
+    let (isolation, isolation_missing) = config.as_ref().map_or_else(
+        |_| Config::default().isolation_of(&capabilities),
+        |config| config.isolation_of(&capabilities),
+    );
+    let off = config.as_ref().is_ok_and(|config| config.local.isolation == IsolationRule::Off);
+    let reachable = if off {
+        "jobs run as the server's user and reach whatever it reaches, the data folder too".to_owned()
+    } else if capabilities.namespaces() && capabilities.root {
+        "each job runs as a user of its own and sees its own folders, and the system's read-only".to_owned()
     } else if capabilities.namespaces() {
-        "jobs run as you, in namespaces that hide the data folder; they reach your other files".to_owned()
+        "jobs run as you, and see their own folders and, read-only, the system's; not your files".to_owned()
     } else {
-        "jobs run as you and reach whatever you reach, the data folder too".to_owned()
+        "jobs are refused: nothing here can isolate them (local.isolation: off runs them all the same)".to_owned()
     };
     json!({
         "machine": {
@@ -63,8 +70,8 @@ fn examine(data: &Path) -> Value {
         "sizes": "an Azure size is nominal here: a node gets what its size says or what the machine has, whichever is less",
         "root": capabilities.root,
         "cgroup": capabilities.cgroup.map(|version| format!("{version:?}").to_lowercase()),
-        "isolation": capabilities.have,
-        "isolation_missing": capabilities.missing,
+        "isolation": isolation,
+        "isolation_missing": isolation_missing,
         "reachable_by_jobs": reachable,
         "python": version_of("python3"),
         "container_engine": config.as_ref().map_or_else(|_| "unknown until the configuration can be read".to_owned(), engine),

@@ -50,5 +50,5 @@ pub use limits::{CONNECTIONS_PER_JOB_MAX, JOB_INTERFACE, LISTENERS_MAX, SUBNET_B
 pub use listeners::{ListenSpec, connect_inside, open_listeners};
 pub use place::Place;
 pub use ranks::{SharedNetwork, join};
-pub use router::{Absent, Health, ensure, heal, missing, remove};
+pub use router::{Absent, Health, ensure, heal, hindrances, missing, remove};
 pub use rules::CLOSED;

@@ -84,6 +84,18 @@ pub fn heal(place: &Place) -> io::Result<Health> {
     heal_record(place, record)
 }
 
+/// What is certain to keep jobs of this user from the outside, before anything was set up: sentences for people.
+pub fn hindrances() -> Vec<String> {
+    if !rustix::process::geteuid().is_root() {
+        vec![Absent::NotRoot.to_string()]
+    } else if find("nft").is_none() {
+        vec![Absent::NoNft.to_string()]
+    } else {
+        Vec::new()
+    }
+}
+
+
 /// Sentences for people about what keeps jobs from the outside, without changing anything.
 pub fn missing(place: &Place) -> Vec<String> {
     if !rustix::process::geteuid().is_root() {

@@ -241,6 +241,7 @@ impl Running<'_> {
                     .then(|| Bind { from: lies.clone(), to: seen.clone(), read_only: false })
                     .into_iter()
                     .chain(python::installation(&recipe.python.program))
+                    .chain(recipe.tool.program().and_then(python::program_alone))
                     .collect(),
                 closed_devices: self.node.gpus.files(),
                 resolver: Some(self.node.network.relay.resolv_conf().to_owned()),

@@ -236,9 +236,9 @@ mod tests {
 
     #[test]
     fn what_grows_without_end_is_refused_at_its_field() {
-        let doubling = |lines: usize| {
+        let doubling = |lines: usize, bytes: usize| {
             let mut map = Map::new();
-            map.insert("v0".into(), json!("x".repeat(100)));
+            map.insert("v0".into(), json!("x".repeat(bytes)));
             for line in 1..lines {
                 let above = line - 1;
                 map.insert(
@@ -250,8 +250,9 @@ mod tests {
         };
         let big = "a".repeat(2_000_000);
         for (variables, text, expect) in [
-            (doubling(60), "[variables('v40')]".to_owned(), "steps"),
-            (doubling(60), "[variables('v16')]".to_owned(), "bytes"),
+            (doubling(60, 100), "[variables('v40')]".to_owned(), "nested"),
+            (doubling(60, 0), "[variables('v24')]".to_owned(), "steps"),
+            (doubling(60, 100), "[variables('v16')]".to_owned(), "bytes"),
             (Map::new(), format!("[replace('{0}', 'a', '{0}')]", "a".repeat(5_000)), "bytes"),
             (Map::new(), format!("[replace('{0}', '', '{0}')]", "a".repeat(5_000)), "bytes"),
             (Map::new(), format!("[format('{}', '{}')]", "{0}".repeat(5_000), "a".repeat(5_000)), "bytes"),

@@ -99,7 +99,9 @@ impl Node {
     /// A user for one attempt or one build, which nobody has been before; none if it runs as the agent's.
     pub(crate) fn new_user(&self, isolation: Isolation) -> Result<Option<u32>, Exit> {
         let own = isolation == Isolation::Full && self.spawner.capabilities().root;
-        own.then(|| self.users.take()).transpose().map_err(|e| prepare_failed(FailureClass::System, e.to_string()))
+        own.then(|| self.users.take())
+            .transpose()
+            .map_err(|e| prepare_failed(FailureClass::System, e.to_string()))
     }
 
     /// Whose the read-only inputs of attempts are that run as a user of their own. Nothing ever runs as this user.

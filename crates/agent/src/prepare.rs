@@ -24,7 +24,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use neap_protocol::{AttemptSpec, Exit, FailureClass, Isolation};
-use neap_sandbox::{AttemptLimits, Bind, HEAD_FILE, JOBS_PLACE, Launch, NODE_MARK, PROCESSES_MAX, SpoolEnd, View};
+use neap_sandbox::{
+    AttemptLimits, Bind, HEAD_FILE, JOBS_PLACE, Launch, NODE_MARK, PROCESSES_MAX, SpoolEnd, View,
+};
 
 use crate::checkpoint;
 use crate::command::{self, Places};

@@ -41,26 +41,13 @@ pub enum Output {
     /// Hand this order to the node, if it was not told yet.
     Order(Effect),
     /// Check whether this join token is for this node. Nothing has been recorded or looked up for the caller yet.
-    Check {
-        node: NodeId,
-        token: String,
-    },
+    Check { node: NodeId, token: String },
     /// Use the join token up and certify the key.
-    Admit {
-        node: NodeId,
-        token: String,
-        csr_pem: String,
-    },
+    Admit { node: NodeId, token: String, csr_pem: String },
     /// A fresh certificate for a node that has one.
-    Certify {
-        node: NodeId,
-        csr_pem: String,
-    },
+    Certify { node: NodeId, csr_pem: String },
     /// Store this piece of log if the attempt is, or was, this node's; then acknowledge it.
-    StoreLog {
-        node: NodeId,
-        chunk: LogChunk,
-    },
+    StoreLog { node: NodeId, chunk: LogChunk },
     /// How the services of an attempt on this node are.
     Services { node: NodeId, attempt: AttemptId, services: Vec<ServiceState> },
     /// How this node's GPUs are.

@@ -28,8 +28,16 @@ fn main() {
     let (seconds, at_once) = (args.next().unwrap_or(3), args.next().unwrap_or(2));
     let root = tempfile::tempdir().expect("a folder");
     let installation = "spawn-rate".to_owned();
-    let config =
-        SpawnerConfig { node_dir: root.path().into(), installation: installation.clone(), node: NODE, visible: Vec::new(), shared: Vec::new(), hide: vec![root.path().into()], network: None, listen: neap_sandbox::net::ListenSpec::default() };
+    let config = SpawnerConfig {
+        node_dir: root.path().into(),
+        installation: installation.clone(),
+        node: NODE,
+        visible: Vec::new(),
+        shared: Vec::new(),
+        hide: vec![root.path().into()],
+        network: None,
+        listen: neap_sandbox::net::ListenSpec::default(),
+    };
     let spawner = Spawner::start(&config).expect("a spawner");
     let lease = Lease::open(root.path()).expect("a lease");
     lease.renew_until(boot_ms() + 1_000_000);
@@ -231,7 +239,10 @@ fn attempts(spawner: &Spawner, root: &Path, ms: usize, at_once: usize, full: boo
             done += 1;
             let (slot, _) = live.swap_remove(at);
             if begin.elapsed().as_millis() < ms as u128 {
-                live.push((slot, spawner.launch(&launches[slot], &neap_sandbox::AttemptNetwork::Own).expect("launched")));
+                live.push((
+                    slot,
+                    spawner.launch(&launches[slot], &neap_sandbox::AttemptNetwork::Own).expect("launched"),
+                ));
             }
         }
     }

@@ -60,7 +60,8 @@ pub(crate) fn confine(
     }
     sys::no_new_privileges().map_err(step("giving up new privileges"))?;
     if let Some(version) = with.landlock.filter(|_| with.layers.has(Layer::Landlock)) {
-        restrict_files(version, with, root.is_some(), view, own_program).map_err(step("putting file rules in force"))?;
+        restrict_files(version, with, root.is_some(), view, own_program)
+            .map_err(step("putting file rules in force"))?;
     }
     if with.layers.has(Layer::Seccomp) {
         with.filter.enter().map_err(step("putting the list of system calls in force"))?;

@@ -99,7 +99,9 @@ mod tests {
 
     #[test]
     fn a_kernel_is_asked_for_no_more_than_it_knows() {
-        for (version, expect) in [(1, 0x1fff), (2, 0x3fff), (3, 0x7fff), (4, 0x7fff), (5, 0xffff), (9, 0xffff)] {
+        for (version, expect) in
+            [(1, 0x1fff), (2, 0x3fff), (3, 0x7fff), (4, 0x7fff), (5, 0xffff), (9, 0xffff)]
+        {
             assert_eq!(rights_known(version), expect, "version {version}");
         }
         assert_eq!(Access::Change.rights() & rights_known(1), FIRST);

@@ -18,8 +18,8 @@ mod landlock;
 mod launch;
 mod layers;
 mod lease;
-pub mod net;
 mod mask;
+pub mod net;
 mod node;
 mod probe;
 mod remove;
@@ -33,26 +33,26 @@ mod users;
 mod writers;
 
 pub use cgroup::{CgroupVersion, NodeCgroup};
-pub use file_user::with_file_user;
 pub use core_dumps::forbid_core_dumps;
+pub use file_user::with_file_user;
 pub use gpu::{GPUS_MAX, Gpu, GpuUse, Gpus, Nvml, VISIBLE, device_files, emulated, gpus};
 pub use launch::{
     AttemptLimits, Bind, Event, ExitRecord, JOBS_PLACE, Launch, Outcome, PROCESSES_MAX, TIMEOUT_GRACE_MS,
     Used, View,
 };
+pub use layers::Layer;
 pub use lease::{LEASE_FILE, Lease, boot_ms};
 pub use mask::MASKED_BYTES_MIN;
 pub use node::{
     AGENT_FILE, Detached, NODE_MARK, ProcessWatch, carries, end_process, fence_node, is_alive,
     spawn_detached, start_time,
 };
-pub use layers::Layer;
 pub use probe::{Capabilities, Machine, machine, probe};
 pub use remove::{remove_path, remove_tree};
 pub use root::is_system_folder;
 pub use spawner::{Attempt, AttemptNetwork, Heard, Spawner, SpawnerConfig};
-pub use users::{USERS_FROM, Users};
 pub use spool::{HEAD_FILE, SpoolEnd, SpoolReader};
+pub use users::{USERS_FROM, Users};
 pub use writers::may_have_writers;
 
 /// Slots of a node: attempts that may run on it at once, each limited by a cgroup of its own.

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use crate::cgroup::{CgroupVersion, NodeCgroup};
 use crate::confine::Confinement;
 use crate::layers::{Layer, Layers};
+use crate::root::{HostView, Root};
 use crate::seccomp::Filter;
 use crate::spawner::NAMESPACES;
 use crate::sys::{self, Forked};
-use crate::root::{HostView, Root};
 use crate::{landlock, root};
 
 /// What separates attempts from each other and from the machine.
@@ -91,7 +91,9 @@ pub fn probe() -> Capabilities {
                     layers = layers.without(layer);
                 }
             }
-            if attempt(own, root, |_| sys::unshare(libc::CLONE_NEWCGROUP).map_err(root::step("cgroups"))).is_ok() {
+            if attempt(own, root, |_| sys::unshare(libc::CLONE_NEWCGROUP).map_err(root::step("cgroups")))
+                .is_ok()
+            {
                 have.push("cgroup-namespace");
             }
             if landlock::version().is_none() {
@@ -139,7 +141,11 @@ pub fn probe() -> Capabilities {
 }
 
 /// Forks a child into the namespaces and lets it try.
-fn attempt(flags: u64, root: bool, trial: impl Fn(bool) -> Result<(), root::StepError>) -> Result<(), String> {
+fn attempt(
+    flags: u64,
+    root: bool,
+    trial: impl Fn(bool) -> Result<(), root::StepError>,
+) -> Result<(), String> {
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let (read, write) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| e.to_string())?;

@@ -22,7 +22,8 @@ use crate::sys;
 pub(crate) const SYSTEM: [&str; 10] =
     ["bin", "etc", "lib", "lib32", "lib64", "libx32", "nix", "opt", "sbin", "usr"];
 /// Device files that every job has.
-const DEVICES: [(&str, u32); 6] = [("null", 3), ("zero", 5), ("full", 7), ("random", 8), ("urandom", 9), ("tty", 0)];
+const DEVICES: [(&str, u32); 6] =
+    [("null", 3), ("zero", 5), ("full", 7), ("random", 8), ("urandom", 9), ("tty", 0)];
 /// Device files of GPUs and what their drivers need beside them, as far as they are not closed to the job.
 const GPU_DEVICES: [&str; 4] = ["dri", "dxg", "kfd", "nvidia-caps"];
 const GPU_PREFIX: &str = "nvidia";
@@ -66,9 +67,11 @@ impl Root {
     pub(crate) fn build(host: &HostView) -> Result<Self, StepError> {
         let at = &host.at;
         // Modes of folders are what is asked for, whatever the agent's mask.
-        sys::mount(c"none", c"/", c"", libc::MS_REC | libc::MS_PRIVATE, c"").map_err(step("making mounts private"))?;
+        sys::mount(c"none", c"/", c"", libc::MS_REC | libc::MS_PRIVATE, c"")
+            .map_err(step("making mounts private"))?;
         let flags = libc::MS_NOSUID | libc::MS_NODEV;
-        sys::mount(c"tmpfs", &text(at)?, c"tmpfs", flags, ROOT_OPTIONS).map_err(step("mounting the new root"))?;
+        sys::mount(c"tmpfs", &text(at)?, c"tmpfs", flags, ROOT_OPTIONS)
+            .map_err(step("mounting the new root"))?;
         for name in SYSTEM {
             show_system(at, name).map_err(step("showing a folder of the machine"))?;
         }
@@ -108,7 +111,8 @@ impl Root {
         let open: Vec<_> = open.into_iter().filter(|(_, file)| !view.closed_devices.contains(file)).collect();
         if open.iter().any(|(name, _)| is_one_gpu(name)) {
             for (device, file) in &open {
-                show_device(file, &at.join("dev").join(device)).map_err(step("showing the device file of a GPU"))?;
+                show_device(file, &at.join("dev").join(device))
+                    .map_err(step("showing the device file of a GPU"))?;
             }
         }
         for device in &view.closed_devices {
@@ -173,7 +177,11 @@ fn show(from: &Path, to: &Path, read_only: bool) -> io::Result<()> {
     }
     let parent = to.parent().unwrap_or(to);
     fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
-    if found.is_dir() { make_folder(to)? } else { drop(fs::File::create(to)?) }
+    if found.is_dir() {
+        make_folder(to)?
+    } else {
+        drop(fs::File::create(to)?)
+    }
     let read_only = if read_only { sys::READ_ONLY } else { 0 };
     bind_tree(from, to, read_only | sys::NO_SETUID | sys::NO_DEVICES)
 }
@@ -219,7 +227,13 @@ fn show_kernel(to: &Path, own_user_namespace: bool) -> io::Result<()> {
 fn build_devices(dev: &Path, own_user_namespace: bool) -> io::Result<()> {
     let at = path_text(dev)?;
     let nodev = if own_user_namespace { libc::MS_NODEV } else { 0 };
-    sys::mount(c"tmpfs", &at, c"tmpfs", libc::MS_NOSUID | libc::MS_NOEXEC | nodev, c"mode=0755,size=64k,nr_inodes=256")?;
+    sys::mount(
+        c"tmpfs",
+        &at,
+        c"tmpfs",
+        libc::MS_NOSUID | libc::MS_NOEXEC | nodev,
+        c"mode=0755,size=64k,nr_inodes=256",
+    )?;
     for (name, minor) in DEVICES {
         let to = dev.join(name);
         let major = if name == "tty" { 5 } else { 1 };
@@ -227,16 +241,26 @@ fn build_devices(dev: &Path, own_user_namespace: bool) -> io::Result<()> {
             show_device(&Path::new("/dev").join(name), &to)?;
         }
     }
-    for (name, target) in
-        [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2"), ("ptmx", "pts/ptmx")]
-    {
+    for (name, target) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "fd/0"),
+        ("stdout", "fd/1"),
+        ("stderr", "fd/2"),
+        ("ptmx", "pts/ptmx"),
+    ] {
         symlink(target, dev.join(name))?;
     }
     for name in ["pts", "shm"] {
         make_folder(&dev.join(name))?;
     }
     let flags = libc::MS_NOSUID | libc::MS_NOEXEC;
-    sys::mount(c"devpts", &path_text(&dev.join("pts"))?, c"devpts", flags, c"newinstance,ptmxmode=0666,mode=0620")?;
+    sys::mount(
+        c"devpts",
+        &path_text(&dev.join("pts"))?,
+        c"devpts",
+        flags,
+        c"newinstance,ptmxmode=0666,mode=0620",
+    )?;
     let flags = libc::MS_NOSUID | libc::MS_NODEV;
     sys::mount(c"tmpfs", &path_text(&dev.join("shm"))?, c"tmpfs", flags, c"mode=1777")
 }
@@ -244,7 +268,11 @@ fn build_devices(dev: &Path, own_user_namespace: bool) -> io::Result<()> {
 /// Shows a device file, or a folder of them.
 fn show_device(from: &Path, to: &Path) -> io::Result<()> {
     let Ok(found) = from.metadata() else { return Ok(()) };
-    if found.is_dir() { make_folder(to)? } else { drop(fs::File::create(to)?) }
+    if found.is_dir() {
+        make_folder(to)?
+    } else {
+        drop(fs::File::create(to)?)
+    }
     let tree = sys::open_tree_recursive(&path_text(from)?)?;
     sys::set_attributes(&tree, sys::NO_SETUID, true)?;
     sys::move_mount(&tree, &path_text(to)?)
@@ -257,7 +285,8 @@ fn gpu_devices() -> Vec<String> {
         .filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
             let kind = entry.file_type().ok()?;
-            let device = kind.is_char_device() && (name.starts_with(GPU_PREFIX) || GPU_DEVICES.contains(&name.as_str()));
+            let device = kind.is_char_device()
+                && (name.starts_with(GPU_PREFIX) || GPU_DEVICES.contains(&name.as_str()));
             (device || kind.is_dir() && GPU_DEVICES.contains(&name.as_str())).then_some(name)
         })
         .collect();
@@ -267,7 +296,8 @@ fn gpu_devices() -> Vec<String> {
 
 /// `nvidia0`, and not `nvidiactl`.
 fn is_one_gpu(name: &str) -> bool {
-    name.strip_prefix(GPU_PREFIX).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
+    name.strip_prefix(GPU_PREFIX)
+        .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// Covers a device file with itself, from where it opens nothing. One that is not there needs no cover.
@@ -320,7 +350,9 @@ fn write_resolver(at: &Path, resolver: &str) -> io::Result<()> {
         Err(_) => at_etc,
     };
     if !to.exists() {
-        let Some(parent) = to.parent().filter(|parent| parent.starts_with(at.join("run"))) else { return Ok(()) };
+        let Some(parent) = to.parent().filter(|parent| parent.starts_with(at.join("run"))) else {
+            return Ok(());
+        };
         fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
         drop(fs::File::create(&to)?);
     }

@@ -254,7 +254,11 @@ mod tests {
             (libc::SYS_execve, [0, 0], ALLOW),
             (libc::SYS_ptrace, [0, 0], ALLOW),
             (libc::SYS_clone, [libc::CLONE_VM as u32, 0], ALLOW),
-            (libc::SYS_clone, [libc::CLONE_NEWUSER as u32 | libc::CLONE_VM as u32, 0], refused(Answer::Refused)),
+            (
+                libc::SYS_clone,
+                [libc::CLONE_NEWUSER as u32 | libc::CLONE_VM as u32, 0],
+                refused(Answer::Refused),
+            ),
             (libc::SYS_unshare, [libc::CLONE_FILES as u32, 0], ALLOW),
             (libc::SYS_unshare, [libc::CLONE_NEWNET as u32, 0], refused(Answer::Refused)),
             (libc::SYS_socket, [libc::AF_INET as u32, 0], ALLOW),

@@ -532,7 +532,8 @@ impl Serving<'_> {
     /// Connects the network of a supervisor that waits for it.
     fn attach(&mut self, pid: i32) -> bool {
         let Some(attacher) = &mut self.attacher else { return false };
-        let attached = File::open(format!("/proc/{pid}/ns/net")).and_then(|namespace| attacher.attach(namespace.as_fd()));
+        let attached = File::open(format!("/proc/{pid}/ns/net"))
+            .and_then(|namespace| attacher.attach(namespace.as_fd()));
         if let Err(e) = &attached {
             // The agent's own log is this process's stderr.
             let _ = writeln!(io::stderr(), "neap: an attempt is without a network: {e}");

@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
 };
 use rustix::pipe::PipeFlags;
 
@@ -27,10 +28,10 @@ use crate::confine::{Confinement, confine};
 use crate::launch::{Event, ExitRecord, JOBS_PLACE, Launch, Outcome, TIMEOUT_GRACE_MS, Used};
 use crate::layers::Layer;
 use crate::lease::{LeaseReading, boot_ms};
+use crate::mask::Masker;
 use crate::net::{self, LISTENERS_MAX, ListenSpec};
 use crate::root::{self, HostView, Root, StepError};
 use crate::spawner::{ALONE, ATTACHED};
-use crate::mask::Masker;
 use crate::spool::{SpoolEnd, SpoolWriter};
 use crate::sys::{self, ChildStack, Program, ProgramSpec, Reaped};
 
@@ -273,7 +274,10 @@ impl<'a> Supervisor<'a> {
             root,
             cgroup: None,
             pipe: None,
-            output: File::from(rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(step("opening /dev/null"))?),
+            output: File::from(
+                rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+                    .map_err(step("opening /dev/null"))?,
+            ),
             children,
             timer,
             timer_at_ms: 0,

@@ -631,9 +631,8 @@ pub(crate) fn landlock_enter(set: &OwnedFd) -> io::Result<()> {
 pub(crate) fn seccomp_enter(program: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
     // SAFETY: the program outlives the call, which copies it.
-    let done = unsafe {
-        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program)
-    };
+    let done =
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

@@ -43,7 +43,10 @@ impl Users {
     pub fn take(&self) -> io::Result<u32> {
         if self.next.get() == self.until.get() {
             let from = self.reserve().map_err(|e| {
-                io::Error::new(e.kind(), format!("counting the users of attempts in {}: {e}", self.file.display()))
+                io::Error::new(
+                    e.kind(),
+                    format!("counting the users of attempts in {}: {e}", self.file.display()),
+                )
             })?;
             self.next.set(from);
             self.until.set(from + BLOCK);
@@ -93,8 +96,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("neap/users");
         let agents = [Users::counted_in(file.clone()), Users::counted_in(file.clone())];
-        let mut taken: Vec<u32> =
-            (0..3000).map(|n| agents[n % 2].take().unwrap()).collect();
+        let mut taken: Vec<u32> = (0..3000).map(|n| agents[n % 2].take().unwrap()).collect();
         assert!(taken.iter().all(|user| (USERS_FROM..USERS_UNTIL).contains(user)));
         taken.sort_unstable();
         taken.dedup();

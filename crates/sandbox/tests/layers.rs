@@ -10,8 +10,8 @@ use std::process::{Command, ExitCode};
 
 use neap_sandbox::net::ListenSpec;
 use neap_sandbox::{
-    AttemptLimits, AttemptNetwork, Event, JOBS_PLACE, Launch, Layer, Lease, Spawner, SpawnerConfig, SpoolReader,
-    USERS_FROM, View, boot_ms, fence_node,
+    AttemptLimits, AttemptNetwork, Event, JOBS_PLACE, Launch, Layer, Lease, Spawner, SpawnerConfig,
+    SpoolReader, USERS_FROM, View, boot_ms, fence_node,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -45,7 +45,8 @@ fn main() -> ExitCode {
     let wanted: Vec<&String> = args.iter().filter(|a| !a.starts_with("--")).collect();
     let mut failed = false;
     for (name, off, expect) in CASES {
-        if args.iter().any(|a| a == "--ignored") || !(wanted.is_empty() || wanted.iter().any(|w| *w == name)) {
+        if args.iter().any(|a| a == "--ignored") || !(wanted.is_empty() || wanted.iter().any(|w| *w == name))
+        {
             continue;
         }
         let words: Vec<&str> = off.iter().map(|layer| layer.word()).collect();
@@ -59,7 +60,10 @@ fn main() -> ExitCode {
         let passed = output.contains("skipped") || (output.contains("attacked") && found == *expect);
         println!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
         if !passed {
-            println!("expected {expect:?}, found {found:?}\n{output}{}", String::from_utf8_lossy(&ran.stderr));
+            println!(
+                "expected {expect:?}, found {found:?}\n{output}{}",
+                String::from_utf8_lossy(&ran.stderr)
+            );
         }
         failed |= !passed;
     }
@@ -78,7 +82,8 @@ fn attack() -> String {
         node_dir: root.path().into(),
         installation: INSTALLATION.into(),
         node,
-        visible: Vec::new(), shared: Vec::new(),
+        visible: Vec::new(),
+        shared: Vec::new(),
         hide: Vec::new(),
         network: None,
         listen: ListenSpec::default(),

@@ -110,7 +110,13 @@ pub(crate) fn arrange(
         }
         start_before(launch, &seen.join(script::FILE), in_container);
     }
-    Ok(Some(Desk { attempt, services, tmp: tmp.clone(), door: OnceCell::new(), closed: signal::Sender::new(false) }))
+    Ok(Some(Desk {
+        attempt,
+        services,
+        tmp: tmp.clone(),
+        door: OnceCell::new(),
+        closed: signal::Sender::new(false),
+    }))
 }
 
 /// Has the script run before the command, and the command as it would have run without.

@@ -14,8 +14,8 @@ use tokio::net::{TcpStream, UnixStream};
 use super::script::{self, SOCKET};
 use super::{DIR, Desk, Service, Target};
 use crate::config::NodeConfig;
-use crate::relay;
 use crate::connection::{self, Credentials};
+use crate::relay;
 
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}

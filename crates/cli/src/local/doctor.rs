@@ -55,7 +55,8 @@ fn examine(data: &Path) -> Value {
     } else if capabilities.namespaces() {
         "jobs run as you, and see their own folders and, read-only, the system's; not your files".to_owned()
     } else {
-        "jobs are refused: nothing here can isolate them (local.isolation: off runs them all the same)".to_owned()
+        "jobs are refused: nothing here can isolate them (local.isolation: off runs them all the same)"
+            .to_owned()
     };
     json!({
         "machine": {

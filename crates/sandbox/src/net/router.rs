@@ -95,7 +95,6 @@ pub fn hindrances() -> Vec<String> {
     }
 }
 
-
 /// Sentences for people about what keeps jobs from the outside, without changing anything.
 pub fn missing(place: &Place) -> Vec<String> {
     if !rustix::process::geteuid().is_root() {

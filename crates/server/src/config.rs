@@ -630,6 +630,18 @@ metrics: {open: perhaps}
     }
 
     #[test]
+    fn folders_for_jobs_are_absolute_and_not_the_jobs_own() {
+        let text = "local:\n  visible_paths: [srv, /tmp/x, /srv/../etc]\n  shared_paths: [/, /scratch]\n";
+        let said = load(text).unwrap_err().to_string();
+        for part in ["'srv' must be", "'/tmp/x' lies in /tmp", "'/srv/../etc' must be", "'/' must be"] {
+            assert!(said.contains(part), "{said}");
+        }
+        assert!(!said.contains("scratch"), "{said}");
+        let config = load("local: {visible_paths: [/srv/data], shared_paths: [/scratch]}\n").unwrap();
+        assert_eq!(config.local.shared_paths, [PathBuf::from("/scratch")]);
+    }
+
+    #[test]
     fn what_it_does_not_know_is_refused() {
         assert!(load("limits: {burst: 0}\n").unwrap_err().to_string().contains("limits.burst"));
         let connections = load(

@@ -32,9 +32,34 @@ impl Config {
         problems.tell_if(self.local.disk_mb_per_job == Some(0), "local.disk_mb_per_job", least);
         problems.tell_if(self.storage.workspace_mb_max == Some(0), "storage.workspace_mb_max", least);
         self.check_paths(problems);
+        self.check_job_folders(problems);
         self.outgoing.check(problems);
         self.check_sizes(problems);
         locations::check(self, problems);
+    }
+
+    /// Folders that jobs are shown: their own places cannot be among them.
+    fn check_job_folders(&self, problems: &mut Problems) {
+        const OWN: [&str; 6] = ["/tmp", "/var/tmp", "/proc", "/dev", "/run", "/mnt/azureml"];
+        for (key, paths) in [
+            ("local.visible_paths", &self.local.visible_paths),
+            ("local.shared_paths", &self.local.shared_paths),
+        ] {
+            for path in paths {
+                let shown = path.display();
+                let plain =
+                    path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+                if !path.is_absolute() || !plain || path.parent().is_none() {
+                    problems.tell(
+                        key,
+                        format!("'{shown}' must be an absolute path of a folder, without '..', and not '/'"),
+                    );
+                } else if let Some(own) = OWN.iter().find(|own| path.starts_with(own)) {
+                    problems
+                        .tell(key, format!("'{shown}' lies in {own}, of which each job has one of its own"));
+                }
+            }
+        }
     }
 
     fn check_teams(&self, problems: &mut Problems) {

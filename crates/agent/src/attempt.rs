@@ -331,15 +331,16 @@ impl<'n> Running<'n> {
         &self,
         layout: &Layout,
         provided: &Provided,
-        launch: Launch,
+        mut launch: Launch,
         gpus: &Held<'_>,
     ) -> Result<Launch, Exit> {
         let Ground::Container { engine, image } = &provided.ground else { return Ok(launch) };
+        let preparing = |e| prepare_failed(FailureClass::System, format!("preparing the container: {e}"));
+        container::prepare_network(self.node, self.spec, layout, engine, &mut launch).map_err(preparing)?;
         let attempt = (self.attempt, self.spec);
         let mut order = container::order(self.node, attempt, layout, (engine, image), &launch);
         order.gpus = gpus.for_container();
-        container::launch(self.node, layout, engine, order, launch)
-            .map_err(|e| prepare_failed(FailureClass::System, format!("preparing the container: {e}")))
+        container::launch(self.node, layout, engine, order, launch).map_err(preparing)
     }
 
     /// After a container: how it ended, if it was one. Nothing of it is left.
@@ -381,7 +382,9 @@ impl<'n> Running<'n> {
         let handle = self.node.spawner.launch(launch, joined).map_err(|e| system(e.to_string()))?;
         let mut inside = Inside::default();
         let (door, mut wishes) = Door::new();
-        let with_door = launch.view.is_some() && matches!(stage, Stage::Run(_));
+        // Only root can enter the network of a container; others reach what containers of theirs publish.
+        let enters = launch.view.is_some() || launch.beside.is_some() && rustix::process::geteuid().is_root();
+        let with_door = enters && matches!(stage, Stage::Run(_));
         if let Some(desk) = self.desk.get().filter(|_| with_door) {
             desk.set_door(door);
         }
@@ -438,7 +441,10 @@ impl<'n> Running<'n> {
                         return Err(system("its supervisor was killed from outside, and the attempt with it".into()));
                     }
                 }
-                Some(wish) = wishes.recv() => inside.ask(handle.get_ref(), wish),
+                Some(wish) = wishes.recv() => match &launch.beside {
+                    Some(process) => network::enter(process, wish),
+                    None => inside.ask(handle.get_ref(), wish),
+                },
                 order = orders.recv() => {
                     // A supervisor that is gone is noticed by reading.
                     let _ = match order {

@@ -13,7 +13,8 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
@@ -22,7 +23,8 @@ use bollard::Docker;
 use bollard::container::AttachContainerResults;
 use bollard::errors::Error as EngineError;
 use bollard::models::{
-    ContainerCreateBody, DeviceRequest, HostConfig, HostConfigLogConfig, Mount, MountType, ResourcesUlimits,
+    ContainerCreateBody, DeviceRequest, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
+    MountType, ResourcesUlimits,
 };
 use bollard::query_parameters::{
     AttachContainerOptions, BuildImageOptions, CreateContainerOptions, CreateImageOptions,
@@ -30,13 +32,15 @@ use bollard::query_parameters::{
 };
 use bytes::Bytes;
 use futures_util::StreamExt;
-use neap_sandbox::Detached;
+use neap_sandbox::net::{self, namespace_of};
+use neap_sandbox::{Detached, is_alive};
 use tokio::io::AsyncWriteExt;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::engine::{Engine, EngineKind, with_tag};
 use super::limits::{ARCHIVE_PIECE_BYTES, BUILD_MS_MAX, CONTEXT_BYTES_MAX, END_ROUND_MS, UNREADABLE_MAX};
-use super::order::{Answer, ImageOrder, Order, RunOrder, Step};
+use super::order::{Answer, ImageOrder, Order, OwnNetwork, RunOrder, Step};
+use crate::relay::Serving;
 
 /// How often, and how many times, a container's first process is looked at for its mark.
 const MARK_LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(10);
@@ -273,9 +277,14 @@ impl<'a> Container<'a> {
         if let Err(e) = self.api.start_container(&self.id, None).await {
             return failed("starting the container", &e);
         }
-        if let Err(message) = self.write_down(engine).await {
-            return Answer::Failed { message };
-        }
+        let first = match self.write_down(engine).await {
+            Ok(first) => first,
+            Err(message) => return Answer::Failed { message },
+        };
+        let _serving = match self.order.network.as_ref().map(|network| connect(network, first)).transpose() {
+            Ok(serving) => serving,
+            Err(e) => return Answer::Lost { message: format!("connecting the container's network: {e}") },
+        };
         let told = async {
             attached.input.write_all(b"go\n").await?;
             attached.input.flush().await
@@ -288,7 +297,7 @@ impl<'a> Container<'a> {
     }
 
     /// Writes down the first process, after making sure that it is a process of this machine and this container.
-    async fn write_down(&self, engine: &Engine) -> Result<(), String> {
+    async fn write_down(&self, engine: &Engine) -> Result<Detached, String> {
         let state = self.api.inspect_container(&self.id, None).await.map_err(|e| plain(&e))?.state;
         let pid = state
             .and_then(|state| state.pid)
@@ -310,8 +319,10 @@ impl<'a> Container<'a> {
         let start_time = start_time.ok_or_else(|| {
             format!("the processes of {} are not this machine's, so that Neap could not end them; use an engine that runs here", engine.name)
         })?;
-        write_private(&self.order.process, &Detached { pid, start_time })
-            .map_err(|e| format!("writing {}: {e}", self.order.process.display()))
+        let first = Detached { pid, start_time };
+        write_private(&self.order.process, &first)
+            .map_err(|e| format!("writing {}: {e}", self.order.process.display()))?;
+        Ok(first)
     }
 
     /// Passes the output on until it ends; a polite end is passed on to the container.
@@ -365,6 +376,23 @@ impl<'a> Container<'a> {
     }
 }
 
+/// Gives a container without a network its way out, and what the agent serves inside. It lasts as long as what comes back.
+fn connect(network: &OwnNetwork, first: Detached) -> io::Result<Serving> {
+    let namespace = namespace_of(first.pid)?;
+    if !is_alive(first) {
+        return Err(io::Error::other("the container has ended"));
+    }
+    if net::is_own(namespace.as_fd())? {
+        return Err(io::Error::other("the engine gave the container this machine's network"));
+    }
+    let listeners = network.relay.listeners();
+    let sockets = match &network.place {
+        Some(place) => net::adopt(place, namespace.as_fd(), &listeners)?.1,
+        None => net::adopt_without_router(namespace.as_fd(), &listeners)?,
+    };
+    network.relay.serve(sockets)
+}
+
 fn body(order: &RunOrder) -> ContainerCreateBody {
     let positive = |n: u64| i64::try_from(n).ok().filter(|n| *n > 0);
     let memory = positive(order.memory_mb.saturating_mul(1024 * 1024));
@@ -387,6 +415,7 @@ fn body(order: &RunOrder) -> ContainerCreateBody {
     };
     ContainerCreateBody {
         image: Some(order.image.clone()),
+        hostname: order.hostname.clone(),
         entrypoint: Some(["/bin/sh", "-c", FIRST, "neap"].map(str::to_owned).into()),
         cmd: Some(vec![order.command.clone()]),
         env: Some(order.env.iter().map(|(name, value)| format!("{name}={value}")).collect()),
@@ -400,7 +429,9 @@ fn body(order: &RunOrder) -> ContainerCreateBody {
         stdin_once: Some(true),
         host_config: Some(HostConfig {
             mounts: Some(mounts.collect()),
-            network_mode: Some("host".to_owned()),
+            network_mode: Some(if order.network.is_some() { "none" } else { "host" }.to_owned()),
+            ipc_mode: Some("private".to_owned()),
+            cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
             cap_drop: Some(vec!["ALL".to_owned()]),
             security_opt: Some(vec!["no-new-privileges".to_owned()]),
             memory,

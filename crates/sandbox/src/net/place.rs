@@ -15,7 +15,7 @@ const RUN_DIR: &str = "/run/neap";
 const RECORD_FILE: &str = "network.json";
 
 /// Where an installation's network is written down, and what its parts are called.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Place {
     run_dir: PathBuf,
     installation: String,

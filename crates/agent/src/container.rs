@@ -4,13 +4,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use neap_protocol::{AttemptRef, AttemptSpec, Exit, FailureClass, Isolation};
-use neap_sandbox::{JOBS_PLACE, Launch, NODE_MARK};
+use neap_sandbox::{JOBS_PLACE, Launch, NODE_MARK, first_program};
 use rustix::process::{Resource, getrlimit};
 
 use crate::environment::CONTAINERS_FILE;
-use crate::environment::engine::{Engine, LABEL_ATTEMPT, LABEL_INSTALLATION, LABEL_NODE};
+use crate::environment::engine::{Engine, LABEL_ATTEMPT, LABEL_INSTALLATION, LABEL_NETWORK, LABEL_NODE};
 use crate::environment::order::{
-    Answer, EngineFiles, HOSTS_FILE, Order, OwnNetwork, RESOLV_CONF_FILE, RunOrder, Step, driver_variables,
+    Answer, EngineFiles, FIRST_FILE, HOSTS_FILE, Order, OwnNetwork, RESOLV_CONF_FILE, RunOrder, SharedWith, Step,
+    driver_variables,
 };
 use crate::node::Node;
 use crate::prepare::Layout;
@@ -59,7 +60,7 @@ pub(crate) fn order(
     launch: &Launch,
 ) -> RunOrder {
     let mut env = launch.env.clone();
-    let network = own_network(node, spec, engine).ok();
+    let network = own_network(node, (attempt, spec), engine).ok();
     let mut shm_bytes = spec.container.shm_bytes;
     let mut ulimits = own_limits();
     for argument in &spec.container.args {
@@ -103,7 +104,13 @@ pub(crate) fn order(
         mounts.push((layout.dir.join(RESOLV_CONF_FILE), "/etc/resolv.conf".into(), true));
         mounts.push((layout.dir.join(HOSTS_FILE), "/etc/hosts".into(), true));
     }
+    let mut labels = labels(node, Some(attempt));
+    let shared = network.as_ref().and_then(|network| network.shared.as_ref());
+    labels.extend(shared.map(|shared| (LABEL_NETWORK.to_owned(), shared.holder.clone())));
+    let first = layout.dir.join(FIRST_FILE);
+    let first = (spec.isolation == Isolation::Full && first.exists()).then_some(first);
     RunOrder {
+        first,
         image: image.to_owned(),
         name: format!("neap-{}-{}-{attempt}", node.config.installation, node.config.node),
         command: launch.command.clone(),
@@ -113,7 +120,7 @@ pub(crate) fn order(
         hostname: network.is_some().then(hostname),
         network,
         user: Some(user),
-        labels: labels(node, Some(attempt)),
+        labels,
         cpus_milli: launch.limits.cpus_milli,
         memory_mb: launch.limits.memory_mb,
         processes: launch.limits.processes,
@@ -128,7 +135,11 @@ pub(crate) fn order(
 
 /// The network that a container gets in place of the machine's. If it gets none, why that is so; empty: it is not
 /// isolated.
-pub(crate) fn own_network(node: &Node, spec: &AttemptSpec, engine: &Engine) -> Result<OwnNetwork, String> {
+pub(crate) fn own_network(
+    node: &Node,
+    (attempt, spec): (AttemptRef, &AttemptSpec),
+    engine: &Engine,
+) -> Result<OwnNetwork, String> {
     if spec.isolation == Isolation::Off {
         return Err(String::new());
     }
@@ -138,7 +149,21 @@ pub(crate) fn own_network(node: &Node, spec: &AttemptSpec, engine: &Engine) -> R
     if engine.rootless {
         return Err(format!("{} runs as an ordinary user", engine.name));
     }
-    Ok(OwnNetwork { place: node.network.place.clone(), relay: node.network.relay.clone() })
+    let place = node.network.place.clone();
+    let several = spec.ranks.as_ref().is_some_and(|ranks| ranks.addresses.len() > 1);
+    let shared = match (&place, several) {
+        (_, false) => None,
+        (Some(place), true) => {
+            let attempt = attempt.to_string().replace('.', "-");
+            let holder = format!("neap-{}-network-{attempt}", node.config.installation);
+            Some(SharedWith { place: place.clone(), attempt, holder })
+        }
+        (None, true) => {
+            let why = "the job's containers must reach each other, and this machine has no network for them";
+            return Err(format!("{why}. {}", node.network.missing.join(" ")));
+        }
+    };
+    Ok(OwnNetwork { place, relay: node.network.relay.clone(), shared })
 }
 
 /// What is said at the beginning of the log about the network of a container.
@@ -156,18 +181,21 @@ fn network_lines(node: &Node, own: &Result<OwnNetwork, String>) -> Option<String
     }
 }
 
-/// Writes what the container sees of its network, and says what it lacks.
-pub(crate) fn prepare_network(
+/// Writes what the container begins with and what it sees of its network, and says what it lacks.
+pub(crate) fn prepare(
     node: &Node,
-    spec: &AttemptSpec,
+    attempt: (AttemptRef, &AttemptSpec),
     layout: &Layout,
     engine: &Engine,
     launch: &mut Launch,
 ) -> io::Result<()> {
-    let own = own_network(node, spec, engine);
+    let own = own_network(node, attempt, engine);
     if let Some(line) = network_lines(node, &own) {
         layout.say(&line)?;
         launch.head_bytes = layout.said().head_bytes;
+    }
+    if let Some(program) = first_program().filter(|_| attempt.1.isolation == Isolation::Full) {
+        layout.own.write(FIRST_FILE, 0o755, &program)?;
     }
     if let Ok(own) = own {
         layout.own.write(RESOLV_CONF_FILE, 0o644, own.relay.resolv_conf().as_bytes())?;

@@ -25,6 +25,7 @@ mod probe;
 mod remove;
 mod root;
 mod seccomp;
+mod first_program;
 mod spawner;
 mod spool;
 mod supervisor;
@@ -34,6 +35,7 @@ mod writers;
 
 pub use cgroup::{CgroupVersion, NodeCgroup};
 pub use file_user::with_file_user;
+pub use first_program::first_program;
 pub use core_dumps::forbid_core_dumps;
 pub use gpu::{GPUS_MAX, Gpu, GpuUse, Gpus, Nvml, VISIBLE, device_files, emulated, gpus};
 pub use launch::{

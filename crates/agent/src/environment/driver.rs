@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bollard::Docker;
@@ -39,12 +39,16 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::engine::{Engine, EngineKind, with_tag};
 use super::limits::{ARCHIVE_PIECE_BYTES, BUILD_MS_MAX, CONTEXT_BYTES_MAX, END_ROUND_MS, UNREADABLE_MAX};
+use super::shared;
 use super::order::{Answer, ImageOrder, Order, OwnNetwork, RunOrder, Step};
 use crate::relay::Serving;
 
 /// How often, and how many times, a container's first process is looked at for its mark.
 const MARK_LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(10);
 const MARK_LOOKS_MAX: u32 = 500;
+
+/// Where a container sees the program that its first process is started by.
+pub(super) const FIRST_PLACE: &str = "/.neap-first";
 
 /// The first process of a container. It begins when told to, passes a polite end on to all processes of the container,
 /// and ends with the command; the kernel then ends the others.
@@ -223,7 +227,7 @@ fn pack(folder: &Path) -> std::io::Result<Vec<u8>> {
 }
 
 /// What the engine said, without the library's words around it.
-fn plain(error: &EngineError) -> String {
+pub(super) fn plain(error: &EngineError) -> String {
     match error {
         EngineError::DockerResponseServerError { message, .. } => message.trim().to_owned(),
         EngineError::DockerStreamError { error } => error.trim().to_owned(),
@@ -247,20 +251,47 @@ impl<'a> Container<'a> {
         };
         let options =
             CreateContainerOptions { name: Some(order.name.clone()), ..CreateContainerOptions::default() };
-        let made = match engine.api.create_container(Some(options), body(order)).await {
+        let mut body = body(order);
+        let shared = order.network.as_ref().and_then(|network| network.shared.as_ref());
+        // Held until this container has its network: whoever leaves meanwhile must not take it along.
+        let joining = match shared {
+            Some(shared) => match shared::join(engine, order, shared).await {
+                Ok(lock) => {
+                    if let Some(host) = &mut body.host_config {
+                        host.network_mode = Some(format!("container:{}", shared.holder));
+                    }
+                    // It is the holder's.
+                    body.hostname = None;
+                    Some(lock)
+                }
+                Err(message) => return Answer::Lost { message },
+            },
+            None => None,
+        };
+        let made = match engine.api.create_container(Some(options), body).await {
             Ok(made) => made,
             Err(e) => return Answer::Failed { message: format!("making the container: {}", plain(&e)) },
         };
         let container = Self { api: &engine.api, order, id: made.id };
-        let answer = container.start_and_follow(engine, &mut terminate).await;
+        let answer = container.start_and_follow(engine, joining, &mut terminate).await;
         let options = RemoveContainerOptions { force: true, v: true, link: false };
         if let Err(e) = container.api.remove_container(&container.id, Some(options)).await {
             say(format!("[neap] The container was not removed: {}\n", plain(&e)).as_bytes());
         }
+        if let Some(shared) = shared
+            && let Err(e) = shared::leave(engine, shared, true).await
+        {
+            say(format!("[neap] {e}\n").as_bytes());
+        }
         answer
     }
 
-    async fn start_and_follow(&self, engine: &Engine, terminate: &mut Signal) -> Answer {
+    async fn start_and_follow(
+        &self,
+        engine: &Engine,
+        joining: Option<File>,
+        terminate: &mut Signal,
+    ) -> Answer {
         let failed =
             |what: &str, e: &EngineError| Answer::Failed { message: format!("{what}: {}", plain(e)) };
         let options = AttachContainerOptions {
@@ -277,6 +308,7 @@ impl<'a> Container<'a> {
         if let Err(e) = self.api.start_container(&self.id, None).await {
             return failed("starting the container", &e);
         }
+        drop(joining);
         let first = match self.write_down(engine).await {
             Ok(first) => first,
             Err(message) => return Answer::Failed { message },
@@ -387,20 +419,22 @@ fn connect(network: &OwnNetwork, first: Detached) -> io::Result<Serving> {
     }
     let listeners = network.relay.listeners();
     let sockets = match &network.place {
-        Some(place) => net::adopt(place, namespace.as_fd(), &listeners)?.1,
-        None => net::adopt_without_router(namespace.as_fd(), &listeners)?,
+        Some(place) if network.shared.is_none() => net::adopt(place, namespace.as_fd(), &listeners)?.1,
+        Some(_) | None => net::adopt_without_router(namespace.as_fd(), &listeners)?,
     };
     network.relay.serve(sockets)
 }
 
-fn body(order: &RunOrder) -> ContainerCreateBody {
+pub(super) fn body(order: &RunOrder) -> ContainerCreateBody {
     let positive = |n: u64| i64::try_from(n).ok().filter(|n| *n > 0);
     let memory = positive(order.memory_mb.saturating_mul(1024 * 1024));
-    let mounts = order.mounts.iter().map(|(from, to, read_only)| Mount {
+    let first = order.first.iter().map(|first| (first.clone(), PathBuf::from(FIRST_PLACE), true));
+    let begin = order.first.iter().map(|_| FIRST_PLACE).collect::<Vec<_>>();
+    let mounts = order.mounts.iter().cloned().chain(first).map(|(from, to, read_only)| Mount {
         typ: Some(MountType::BIND),
         source: Some(from.display().to_string()),
         target: Some(to.display().to_string()),
-        read_only: Some(*read_only),
+        read_only: Some(read_only),
         ..Mount::default()
     });
     let ulimits = order.ulimits.iter().map(|(name, soft, hard)| ResourcesUlimits {
@@ -416,7 +450,7 @@ fn body(order: &RunOrder) -> ContainerCreateBody {
     ContainerCreateBody {
         image: Some(order.image.clone()),
         hostname: order.hostname.clone(),
-        entrypoint: Some(["/bin/sh", "-c", FIRST, "neap"].map(str::to_owned).into()),
+        entrypoint: Some(begin.into_iter().chain(["/bin/sh", "-c", FIRST, "neap"]).map(str::to_owned).collect()),
         cmd: Some(vec![order.command.clone()]),
         env: Some(order.env.iter().map(|(name, value)| format!("{name}={value}")).collect()),
         working_dir: Some(order.cwd.display().to_string()),

@@ -22,6 +22,8 @@ use super::limits::{END_ROUND_MS, ENGINE_ANSWER_S_MAX, REMOVALS_MAX, UNREADABLE_
 pub(crate) const LABEL_INSTALLATION: &str = "neap.installation";
 pub(crate) const LABEL_NODE: &str = "neap.node";
 pub(crate) const LABEL_ATTEMPT: &str = "neap.attempt";
+/// Which network it shares with others.
+pub(crate) const LABEL_NETWORK: &str = "neap.network";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -6,6 +6,7 @@
 pub(crate) mod cache;
 mod choose;
 pub(crate) mod driver;
+pub(crate) mod shared;
 pub(crate) mod engine;
 mod installing;
 mod limits;

@@ -40,6 +40,8 @@ pub(crate) struct RunOrder {
     pub image: String,
     pub name: String,
     pub hostname: Option<String>,
+    /// What the first process is started by, where there is such a program.
+    pub first: Option<PathBuf>,
     /// Absent: the machine's.
     pub network: Option<OwnNetwork>,
     pub command: String,
@@ -71,6 +73,18 @@ pub(crate) struct OwnNetwork {
     /// The way out; absent: there is none.
     pub place: Option<Place>,
     pub relay: Relay,
+    /// The other containers of the attempt have the same.
+    pub shared: Option<SharedWith>,
+}
+
+/// A network that several containers have. One that does nothing holds it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SharedWith {
+    pub place: Place,
+    /// The attempt, as its lock names it.
+    pub attempt: String,
+    /// The container that holds it, and the value of its label and of theirs.
+    pub holder: String,
 }
 
 /// What came of it.
@@ -108,6 +122,8 @@ pub(crate) struct EngineFiles {
 
 /// The container's `/etc/resolv.conf` and `/etc/hosts`, in the attempt's folder.
 pub(crate) const RESOLV_CONF_FILE: &str = "container.resolv.conf";
+/// The program that the first process is started by.
+pub(crate) const FIRST_FILE: &str = "container.first";
 pub(crate) const HOSTS_FILE: &str = "container.hosts";
 
 impl EngineFiles {

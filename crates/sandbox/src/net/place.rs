@@ -80,6 +80,17 @@ impl Place {
         lock_file(&self.dir().join("lock"), FlockOperation::LockExclusive)
     }
 
+    /// Held while containers of an attempt that share a network are made or removed. With `patient`, waits for it.
+    /// Only letters, digits, `-` and `_` in `attempt`.
+    pub fn lock_containers(&self, attempt: &str, patient: bool) -> io::Result<File> {
+        let operation = if patient {
+            FlockOperation::LockExclusive
+        } else {
+            FlockOperation::NonBlockingLockExclusive
+        };
+        lock_file(&self.ranks_dir().join(format!("{attempt}-containers.lock")), operation)
+    }
+
     /// Held while a subnet is chosen: installations must not choose the same.
     pub(crate) fn lock_all(&self) -> io::Result<File> {
         lock_file(&self.run_dir.join("lock"), FlockOperation::LockExclusive)

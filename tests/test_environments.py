@@ -441,6 +441,16 @@ def test_a_stubborn_job_is_killed_with_its_container(contained, engine):
     wait_until(lambda: not engine.containers(), "no container is left", 20)
 
 
+def test_stubborn_ranks_are_killed_with_their_containers(contained, engine):
+    environment = contained.environment(image=IMAGE)
+    name = contained.submit(environment, "trap '' TERM; echo begun; while :; do sleep 0.1; done", resources={"instanceCount": 2})
+    contained.server.wait_job(name, "Running", 60)
+    wait_until(lambda: len(engine.containers()) == 3, "two ranks, and a container that holds their network", 30)
+    contained.server.http("POST", f"{contained.server.ws()}/jobs/{name}/cancel")
+    contained.server.wait_job(name, "Canceled", 60)
+    wait_until(lambda: not engine.containers(), "no container is left", 20)
+
+
 def test_a_killed_agent_leaves_no_container(contained, engine):
     name = running(contained, engine)
     node = contained.server.job(name)["properties"]["neap.node"]

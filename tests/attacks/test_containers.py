@@ -20,7 +20,7 @@ import requests
 
 from aftermath import assert_other_jobs_run, assert_replays
 from engines import Engine, Unavailable, root_archive
-from neapserver import Server, new_home, remove, unique, wait_until
+from neapserver import FINAL, Server, new_home, remove, unique, wait_until
 from test_network import Trusting, own_addresses
 
 IMAGE = "neap-test:1"
@@ -133,6 +133,25 @@ for path in ('/sys/fs/cgroup/pids/pids.max', '/sys/fs/cgroup/pids.max'):
         say('pids', open(path).read().strip())
 """
 
+
+# Forks until it may not, or until the kernel has ended children for want of memory; and goes on.
+BOMB = """
+import os, signal
+signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+said, count = False, 0
+while True:
+    try:
+        if os.fork() == 0:
+            while True:
+                signal.pause()
+        count += 1
+        ended, _ = os.waitpid(-1, os.WNOHANG)
+    except OSError:
+        ended = True
+    if ended and not said:
+        print('full', count, flush=True)
+        said = True
+"""
 
 # Two of them, on two nodes.
 RANK = """
@@ -302,6 +321,16 @@ def test_ranks_reach_each_other_and_nobody_else(world, engine):
     log = world.server.log(job)
     assert "rank 0 heard rank 1" in log and "open []" in log and "interfaces ['eth0', 'lo']" in log, log
     assert trusting.visits == []
+
+
+def test_a_fork_bomb_is_bounded_and_ends_with_its_job(world, engine):
+    share = {"instanceCount": 1, "properties": {"neap": {"isolation": "container", "cpus": 0.3, "memory_gb": 0.1}}}
+    bomb = world.submit(BOMB, share=share)
+    # The kernel ends it for want of memory, or it finds that it may not have more processes.
+    wait_until(lambda: world.server.status(bomb) in FINAL or "full" in world.server.log(bomb), "the bomb has met a limit", 60)
+    assert_other_jobs_run(world.server, "work")
+    world.cancel(bomb)
+    wait_until(lambda: world.server.status(bomb) in FINAL, "the bomb has ended", 60)
 
 
 def test_afterwards(world, engine, victim):

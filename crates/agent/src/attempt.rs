@@ -20,7 +20,6 @@ use crate::disk::{Excess, Watch};
 use crate::environment::cache::Build;
 use crate::environment::order::Answer;
 use crate::environment::provide::{Ground, Provided};
-use crate::environment::shared;
 use crate::folder::Folder;
 use crate::gpus::{self, Held, Meter};
 use crate::network::{self, Door, Inside};
@@ -352,12 +351,6 @@ impl<'n> Running<'n> {
             // Its driver was killed: the processes are gone with it, the engine still has the rest.
             neap_sandbox::end_process(&container::process_file(layout));
             if let Err(e) = engine.remove(&container::labels(self.node, Some(self.attempt)), |_| false).await
-            {
-                boot_log::line(&format!("attempt {}: {e}", self.attempt));
-            }
-            let own = container::own_network(self.node, (self.attempt, self.spec), engine);
-            if let Some(shared) = own.ok().and_then(|own| own.shared)
-                && let Err(e) = shared::leave(engine, &shared, false).await
             {
                 boot_log::line(&format!("attempt {}: {e}", self.attempt));
             }

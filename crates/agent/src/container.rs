@@ -155,8 +155,7 @@ pub(crate) fn own_network(
         (_, false) => None,
         (Some(place), true) => {
             let attempt = attempt.to_string().replace('.', "-");
-            let holder = format!("neap-{}-network-{attempt}", node.config.installation);
-            Some(SharedWith { place: place.clone(), attempt, holder })
+            Some(SharedWith::new(place.clone(), &node.config.installation, &attempt))
         }
         (None, true) => {
             let why = "the job's containers must reach each other, and this machine has no network for them";

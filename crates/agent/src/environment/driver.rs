@@ -40,7 +40,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::engine::{Engine, EngineKind, with_tag};
 use super::limits::{ARCHIVE_PIECE_BYTES, BUILD_MS_MAX, CONTEXT_BYTES_MAX, END_ROUND_MS, UNREADABLE_MAX};
 use super::shared;
-use super::order::{Answer, ImageOrder, Order, OwnNetwork, RunOrder, Step};
+use super::order::{Answer, ImageOrder, Order, OwnNetwork, RunOrder, SharedWith, Step};
 use crate::relay::Serving;
 
 /// How often, and how many times, a container's first process is looked at for its mark.
@@ -270,7 +270,11 @@ impl<'a> Container<'a> {
         };
         let made = match engine.api.create_container(Some(options), body).await {
             Ok(made) => made,
-            Err(e) => return Answer::Failed { message: format!("making the container: {}", plain(&e)) },
+            Err(e) => {
+                drop(joining);
+                leave(engine, shared).await;
+                return Answer::Failed { message: format!("making the container: {}", plain(&e)) };
+            }
         };
         let container = Self { api: &engine.api, order, id: made.id };
         let answer = container.start_and_follow(engine, joining, &mut terminate).await;
@@ -278,11 +282,7 @@ impl<'a> Container<'a> {
         if let Err(e) = container.api.remove_container(&container.id, Some(options)).await {
             say(format!("[neap] The container was not removed: {}\n", plain(&e)).as_bytes());
         }
-        if let Some(shared) = shared
-            && let Err(e) = shared::leave(engine, shared, true).await
-        {
-            say(format!("[neap] {e}\n").as_bytes());
-        }
+        leave(engine, shared).await;
         answer
     }
 
@@ -405,6 +405,14 @@ impl<'a> Container<'a> {
                 _ = terminate.recv() => self.terminate().await,
             }
         }
+    }
+}
+
+async fn leave(engine: &Engine, shared: Option<&SharedWith>) {
+    if let Some(shared) = shared
+        && let Err(e) = shared::leave(engine, shared, true).await
+    {
+        say(format!("[neap] {e}\n").as_bytes());
     }
 }
 

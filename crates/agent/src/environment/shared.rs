@@ -15,10 +15,10 @@ use std::os::fd::AsFd;
 
 use bollard::models::{ContainerCreateBody, HostConfig};
 use bollard::query_parameters::{CreateContainerOptions, ListContainersOptions, RemoveContainerOptions};
-use neap_sandbox::net::{self, ListenSpec, namespace_of};
+use neap_sandbox::net::{self, ListenSpec, Place, namespace_of};
 
 use super::driver::{FIRST_PLACE, body, plain};
-use super::engine::{Engine, LABEL_NETWORK};
+use super::engine::{Engine, LABEL_HOLDS, LABEL_INSTALLATION, LABEL_NETWORK};
 use super::order::{RunOrder, SharedWith};
 
 /// The shell of an image whose machine has no program of ours: a stopped process that the first one waits for.
@@ -27,6 +27,16 @@ const WAIT: [&str; 3] = ["/bin/sh", "-c", "/bin/sh -c 'kill -STOP $$' & wait"];
 /// Memory and processes of a container that does nothing.
 const HOLDER_MEMORY_BYTES: i64 = 32 << 20;
 const HOLDER_PROCESSES: i64 = 8;
+
+impl SharedWith {
+    pub(crate) fn new(place: Place, installation: &str, attempt: &str) -> Self {
+        Self {
+            place,
+            attempt: attempt.to_owned(),
+            holder: format!("neap-{installation}-network-{attempt}"),
+        }
+    }
+}
 
 /// Makes the network be there. As long as the file that comes back is open, nobody removes it.
 pub(super) async fn join(engine: &Engine, order: &RunOrder, shared: &SharedWith) -> Result<File, String> {
@@ -41,7 +51,7 @@ pub(super) async fn join(engine: &Engine, order: &RunOrder, shared: &SharedWith)
     let refused = |e: bollard::errors::Error| {
         format!("making the container that holds the network of the job's containers: {}", plain(&e))
     };
-    engine.api.create_container(Some(options), holder(order)).await.map_err(refused)?;
+    engine.api.create_container(Some(options), holder(order, shared)).await.map_err(refused)?;
     engine.api.start_container(&shared.holder, None).await.map_err(refused)?;
     let first = first_of(engine, &shared.holder).await.ok_or("the container that holds the network ended")?;
     let namespace = namespace_of(first).map_err(failed)?;
@@ -50,6 +60,22 @@ pub(super) async fn join(engine: &Engine, order: &RunOrder, shared: &SharedWith)
     }
     net::adopt(&shared.place, namespace.as_fd(), &ListenSpec::default()).map_err(failed)?;
     Ok(lock)
+}
+
+/// Removes the networks of an installation that nobody has any more. What cannot be removed now is tried again next time.
+pub(super) async fn sweep(engine: &Engine, installation: &str) {
+    let labels = vec![format!("{LABEL_INSTALLATION}={installation}"), LABEL_HOLDS.to_owned()];
+    let options = ListContainersOptions {
+        all: true,
+        filters: Some(HashMap::from([("label".to_owned(), labels)])),
+        ..ListContainersOptions::default()
+    };
+    for holder in engine.api.list_containers(Some(options)).await.unwrap_or_default() {
+        if let Some(attempt) = holder.labels.as_ref().and_then(|labels| labels.get(LABEL_HOLDS)) {
+            let shared = SharedWith::new(Place::new(installation), installation, attempt);
+            let _ = leave(engine, &shared, false).await;
+        }
+    }
 }
 
 /// Removes the network if nobody has it any more. Without `patient`, it is left alone while somebody joins or leaves.
@@ -84,7 +110,7 @@ async fn first_of(engine: &Engine, name: &str) -> Option<u32> {
 }
 
 /// The job's container, less all that makes it the job's.
-fn holder(order: &RunOrder) -> ContainerCreateBody {
+fn holder(order: &RunOrder, shared: &SharedWith) -> ContainerCreateBody {
     let own = body(order);
     let first = order.first.is_some();
     let begin = if first { vec![FIRST_PLACE.to_owned()] } else { WAIT.map(str::to_owned).into() };
@@ -94,9 +120,10 @@ fn holder(order: &RunOrder) -> ContainerCreateBody {
         image: own.image,
         hostname: own.hostname,
         user: own.user,
-        // It is not one of those that have the network.
+        // It is no node's, and not one of those that have the network.
         labels: own.labels.map(|mut labels| {
-            labels.remove(LABEL_NETWORK);
+            labels.retain(|name, _| name == LABEL_INSTALLATION);
+            labels.insert(LABEL_HOLDS.to_owned(), shared.attempt.clone());
             labels
         }),
         entrypoint: Some(begin),

@@ -253,7 +253,8 @@ def found(world, victim):
     address = next(line.split()[1] for line in world.server.log(other).splitlines() if line.startswith("address"))
     ports = [*([a, trusting.port] for a in [*own_addresses(), "localhost"]), *([a, PORT] for a in [*own_addresses(), address])]
     metadata = [["169.254.169.254", 80], ["168.63.129.16", 80], ["100.100.100.200", 80], ["169.254.1.1", trusting.port]]
-    job = world.submit(f"PLACES, KEY = {[*ports, *metadata, trusting.name, abstract]!r}, {KEY}\n{PROBE}")
+    share = {**SHARE, "dockerArgs": "--network host --ipc host --ulimit core=-1 --ulimit fsize=-1"}
+    job = world.submit(share=share, program=f"PLACES, KEY = {[*ports, *metadata, trusting.name, abstract]!r}, {KEY}\n{PROBE}")
     world.server.wait_job(job, "Completed", 90)
     found = {}
     for line in world.server.log(job).splitlines():

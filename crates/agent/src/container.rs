@@ -10,8 +10,8 @@ use rustix::process::{Resource, getrlimit};
 use crate::environment::CONTAINERS_FILE;
 use crate::environment::engine::{Engine, LABEL_ATTEMPT, LABEL_INSTALLATION, LABEL_NETWORK, LABEL_NODE};
 use crate::environment::order::{
-    Answer, EngineFiles, FIRST_FILE, HOSTS_FILE, Order, OwnNetwork, RESOLV_CONF_FILE, RunOrder, SharedWith, Step,
-    driver_variables,
+    Answer, EngineFiles, FIRST_FILE, HOSTS_FILE, Order, OwnNetwork, RESOLV_CONF_FILE, RunOrder, SharedWith,
+    Step, driver_variables,
 };
 use crate::node::Node;
 use crate::prepare::Layout;
@@ -208,7 +208,11 @@ pub(crate) fn prepare(
 fn hostname() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
-    if name.is_empty() || name.len() > HOSTNAME_MAX || !name.chars().all(is_name) { "neap".into() } else { name }
+    if name.is_empty() || name.len() > HOSTNAME_MAX || !name.chars().all(is_name) {
+        "neap".into()
+    } else {
+        name
+    }
 }
 
 /// Limits that no argument of the job changes.

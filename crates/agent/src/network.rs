@@ -8,8 +8,8 @@ use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use neap_sandbox::{Attempt, Detached, is_alive};
 use neap_sandbox::net::{self, Place, SharedNetwork};
+use neap_sandbox::{Attempt, Detached, is_alive};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::boot_log;

@@ -113,7 +113,8 @@ mod tests {
         std::fs::write(&program, first_program().unwrap()).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
         let run = |line: &str| {
-            let done = Command::new(&program).args(["/bin/sh", "-c", line]).env("WORD", "given").output().unwrap();
+            let done =
+                Command::new(&program).args(["/bin/sh", "-c", line]).env("WORD", "given").output().unwrap();
             (done.status.code(), String::from_utf8(done.stdout).unwrap())
         };
         assert_eq!(run("echo $WORD; exit 7"), (Some(7), "given\n".to_owned()));

@@ -39,8 +39,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::engine::{Engine, EngineKind, with_tag};
 use super::limits::{ARCHIVE_PIECE_BYTES, BUILD_MS_MAX, CONTEXT_BYTES_MAX, END_ROUND_MS, UNREADABLE_MAX};
-use super::shared;
 use super::order::{Answer, ImageOrder, Order, OwnNetwork, RunOrder, SharedWith, Step};
+use super::shared;
 use crate::relay::Serving;
 
 /// How often, and how many times, a container's first process is looked at for its mark.
@@ -458,7 +458,9 @@ pub(super) fn body(order: &RunOrder) -> ContainerCreateBody {
     ContainerCreateBody {
         image: Some(order.image.clone()),
         hostname: order.hostname.clone(),
-        entrypoint: Some(begin.into_iter().chain(["/bin/sh", "-c", FIRST, "neap"]).map(str::to_owned).collect()),
+        entrypoint: Some(
+            begin.into_iter().chain(["/bin/sh", "-c", FIRST, "neap"]).map(str::to_owned).collect(),
+        ),
         cmd: Some(vec![order.command.clone()]),
         env: Some(order.env.iter().map(|(name, value)| format!("{name}={value}")).collect()),
         working_dir: Some(order.cwd.display().to_string()),

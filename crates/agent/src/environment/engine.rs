@@ -16,8 +16,8 @@ use bollard::query_parameters::{ListContainersOptions, RemoveContainerOptions};
 use bollard::{API_DEFAULT_VERSION, Docker};
 use serde::{Deserialize, Serialize};
 
-use super::shared;
 use super::limits::{END_ROUND_MS, ENGINE_ANSWER_S_MAX, REMOVALS_MAX, UNREADABLE_MAX};
+use super::shared;
 
 /// Labels of every container that Neap makes.
 pub(crate) const LABEL_INSTALLATION: &str = "neap.installation";

@@ -30,11 +30,7 @@ const HOLDER_PROCESSES: i64 = 8;
 
 impl SharedWith {
     pub(crate) fn new(place: Place, installation: &str, attempt: &str) -> Self {
-        Self {
-            place,
-            attempt: attempt.to_owned(),
-            holder: format!("neap-{installation}-network-{attempt}"),
-        }
+        Self { place, attempt: attempt.to_owned(), holder: format!("neap-{installation}-network-{attempt}") }
     }
 }
 
@@ -98,7 +94,9 @@ pub(crate) async fn leave(engine: &Engine, shared: &SharedWith, patient: bool) -
 async fn remove(engine: &Engine, shared: &SharedWith) -> Result<(), String> {
     let options = RemoveContainerOptions { force: true, v: true, link: false };
     match engine.api.remove_container(&shared.holder, Some(options)).await {
-        Ok(()) | Err(bollard::errors::Error::DockerResponseServerError { status_code: 404 | 409, .. }) => Ok(()),
+        Ok(()) | Err(bollard::errors::Error::DockerResponseServerError { status_code: 404 | 409, .. }) => {
+            Ok(())
+        }
         Err(e) => Err(format!("removing the network of the job's containers: {}", plain(&e))),
     }
 }
@@ -106,7 +104,11 @@ async fn remove(engine: &Engine, shared: &SharedWith) -> Result<(), String> {
 /// The first process of a container that runs.
 async fn first_of(engine: &Engine, name: &str) -> Option<u32> {
     let state = engine.api.inspect_container(name, None).await.ok()?.state?;
-    state.pid.filter(|_| state.running == Some(true)).and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0)
+    state
+        .pid
+        .filter(|_| state.running == Some(true))
+        .and_then(|pid| u32::try_from(pid).ok())
+        .filter(|pid| *pid > 0)
 }
 
 /// The job's container, less all that makes it the job's.

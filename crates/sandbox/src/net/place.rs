@@ -83,11 +83,8 @@ impl Place {
     /// Held while containers of an attempt that share a network are made or removed. With `patient`, waits for it.
     /// Only letters, digits, `-` and `_` in `attempt`.
     pub fn lock_containers(&self, attempt: &str, patient: bool) -> io::Result<File> {
-        let operation = if patient {
-            FlockOperation::LockExclusive
-        } else {
-            FlockOperation::NonBlockingLockExclusive
-        };
+        let operation =
+            if patient { FlockOperation::LockExclusive } else { FlockOperation::NonBlockingLockExclusive };
         lock_file(&self.ranks_dir().join(format!("{attempt}-containers.lock")), operation)
     }
 

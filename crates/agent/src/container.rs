@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use neap_protocol::{AttemptRef, AttemptSpec, Exit, FailureClass, Isolation};
+use neap_sandbox::net::Place;
 use neap_sandbox::{JOBS_PLACE, Launch, NODE_MARK, first_program};
 use rustix::process::{Resource, getrlimit};
 
@@ -151,17 +152,10 @@ pub(crate) fn own_network(
     }
     let place = node.network.place.clone();
     let several = spec.ranks.as_ref().is_some_and(|ranks| ranks.addresses.len() > 1);
-    let shared = match (&place, several) {
-        (_, false) => None,
-        (Some(place), true) => {
-            let attempt = attempt.to_string().replace('.', "-");
-            Some(SharedWith::new(place.clone(), &node.config.installation, &attempt))
-        }
-        (None, true) => {
-            let why = "the job's containers must reach each other, and this machine has no network for them";
-            return Err(format!("{why}. {}", node.network.missing.join(" ")));
-        }
-    };
+    let shared = several.then(|| {
+        let attempt = attempt.to_string().replace('.', "-");
+        SharedWith::new(Place::new(&node.config.installation), &node.config.installation, &attempt)
+    });
     Ok(OwnNetwork { place, relay: node.network.relay.clone(), shared })
 }
 

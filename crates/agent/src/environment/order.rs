@@ -80,6 +80,7 @@ pub(crate) struct OwnNetwork {
 /// A network that several containers have. One that does nothing holds it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct SharedWith {
+    /// Where its lock is.
     pub place: Place,
     /// The attempt, as its lock names it.
     pub attempt: String,

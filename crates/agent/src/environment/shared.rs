@@ -54,7 +54,13 @@ pub(super) async fn join(engine: &Engine, order: &RunOrder, shared: &SharedWith)
     if net::is_own(namespace.as_fd()).map_err(failed)? {
         return Err("the engine gave the container this machine's network".into());
     }
-    net::adopt(&shared.place, namespace.as_fd(), &ListenSpec::default()).map_err(failed)?;
+    let nothing = ListenSpec::default();
+    let routed = order.network.as_ref().and_then(|network| network.place.as_ref());
+    match routed {
+        Some(place) => net::adopt(place, namespace.as_fd(), &nothing).map(|_| ()),
+        None => net::adopt_without_router(namespace.as_fd(), &nothing).map(|_| ()),
+    }
+    .map_err(failed)?;
     Ok(lock)
 }
 

@@ -85,6 +85,8 @@ impl Place {
     pub fn lock_containers(&self, attempt: &str, patient: bool) -> io::Result<File> {
         let operation =
             if patient { FlockOperation::LockExclusive } else { FlockOperation::NonBlockingLockExclusive };
+        // There may be no router that has made it.
+        self.create()?;
         lock_file(&self.ranks_dir().join(format!("{attempt}-containers.lock")), operation)
     }
 

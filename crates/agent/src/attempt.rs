@@ -345,15 +345,16 @@ impl<'n> Running<'n> {
         &self,
         layout: &Layout,
         provided: &Provided,
-        launch: Launch,
+        mut launch: Launch,
         gpus: &Held<'_>,
     ) -> Result<Launch, Exit> {
         let Ground::Container { engine, image } = &provided.ground else { return Ok(launch) };
+        let preparing = |e| prepare_failed(FailureClass::System, format!("preparing the container: {e}"));
         let attempt = (self.attempt, self.spec);
+        container::prepare(self.node, attempt, layout, engine, &mut launch).map_err(preparing)?;
         let mut order = container::order(self.node, attempt, layout, (engine, image), &launch);
         order.gpus = gpus.for_container();
-        container::launch(self.node, layout, engine, order, launch)
-            .map_err(|e| prepare_failed(FailureClass::System, format!("preparing the container: {e}")))
+        container::launch(self.node, layout, engine, order, launch).map_err(preparing)
     }
 
     /// After a container: how it ended, if it was one. Nothing of it is left.
@@ -399,8 +400,10 @@ impl<'n> Running<'n> {
         let handle = self.node.spawner.launch(launch, &network).map_err(|e| system(e.to_string()))?;
         let mut inside = Inside::default();
         let (door, mut wishes) = Door::new();
+        // Only root can enter the network of a container; others reach what containers of theirs publish.
+        let of_container = launch.beside.is_some() && rustix::process::geteuid().is_root();
         let apart = launch.view.is_some() && !matches!(network, AttemptNetwork::Machine);
-        let with_door = apart && matches!(stage, Stage::Run(_));
+        let with_door = (apart || of_container) && matches!(stage, Stage::Run(_));
         if let Some(desk) = self.desk.get().filter(|_| with_door) {
             desk.set_door(door);
         }
@@ -457,7 +460,10 @@ impl<'n> Running<'n> {
                         return Err(system("its supervisor was killed from outside, and the attempt with it".into()));
                     }
                 }
-                Some(wish) = wishes.recv() => inside.ask(handle.get_ref(), wish),
+                Some(wish) = wishes.recv() => match &launch.beside {
+                    Some(process) => network::enter(process, wish),
+                    None => inside.ask(handle.get_ref(), wish),
+                },
                 order = orders.recv() => {
                     // A supervisor that is gone is noticed by reading.
                     let _ = match order {

@@ -3,13 +3,17 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use neap_protocol::{AttemptRef, AttemptSpec, Exit, FailureClass};
-use neap_sandbox::{JOBS_PLACE, Launch, NODE_MARK};
+use neap_protocol::{AttemptRef, AttemptSpec, Exit, FailureClass, Isolation};
+use neap_sandbox::net::Place;
+use neap_sandbox::{JOBS_PLACE, Launch, NODE_MARK, first_program};
 use rustix::process::{Resource, getrlimit};
 
 use crate::environment::CONTAINERS_FILE;
-use crate::environment::engine::{Engine, LABEL_ATTEMPT, LABEL_INSTALLATION, LABEL_NODE};
-use crate::environment::order::{Answer, EngineFiles, Order, RunOrder, Step, driver_variables};
+use crate::environment::engine::{Engine, LABEL_ATTEMPT, LABEL_INSTALLATION, LABEL_NETWORK, LABEL_NODE};
+use crate::environment::order::{
+    Answer, EngineFiles, FIRST_FILE, HOSTS_FILE, Order, OwnNetwork, RESOLV_CONF_FILE, RunOrder, SharedWith,
+    Step, driver_variables,
+};
 use crate::node::Node;
 use crate::prepare::Layout;
 use crate::session::prepare_failed;
@@ -20,6 +24,15 @@ const SIGNALS_MAX: i64 = 64;
 
 /// Podman's own monitor has no more processes to give than this, whatever the machine allows.
 const NPROC_MAX: i64 = 32_768;
+
+/// Too little for a file; the kernel also starts no program of the machine's for a dump then, as it would for 0.
+const CORE_BYTES: i64 = 1;
+
+/// What the kernel takes, without the byte at its end.
+const HOSTNAME_MAX: usize = 63;
+
+/// The container's `/etc/hosts` begins with this.
+const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n";
 
 /// The labels of a node's containers, or of one attempt's.
 pub(crate) fn labels(node: &Node, attempt: Option<AttemptRef>) -> Vec<(String, String)> {
@@ -48,6 +61,7 @@ pub(crate) fn order(
     launch: &Launch,
 ) -> RunOrder {
     let mut env = launch.env.clone();
+    let network = own_network(node, (attempt, spec), engine).ok();
     let mut shm_bytes = spec.container.shm_bytes;
     let mut ulimits = own_limits();
     for argument in &spec.container.args {
@@ -68,6 +82,10 @@ pub(crate) fn order(
             Some(_) | None => {}
         }
     }
+    for limit in hard_limits(launch) {
+        ulimits.retain(|(name, ..)| *name != limit.0);
+        ulimits.push(limit);
+    }
     let user = match layout.owner {
         Some(owner) => format!("{owner}:{owner}"),
         // Root inside is this very user outside.
@@ -79,18 +97,31 @@ pub(crate) fn order(
         .find(|(name, _)| name == NODE_MARK)
         .map(|(name, value)| format!("{name}={value}"))
         .unwrap_or_else(|| format!("AZUREML_RUN_ID={}", spec.job_name));
+    let mut mounts = vec![
+        (layout.work.clone(), Path::new(JOBS_PLACE).join(&spec.job_name), false),
+        (layout.tmp.clone(), "/tmp".into(), false),
+    ];
+    if network.is_some() {
+        mounts.push((layout.dir.join(RESOLV_CONF_FILE), "/etc/resolv.conf".into(), true));
+        mounts.push((layout.dir.join(HOSTS_FILE), "/etc/hosts".into(), true));
+    }
+    let mut labels = labels(node, Some(attempt));
+    let shared = network.as_ref().and_then(|network| network.shared.as_ref());
+    labels.extend(shared.map(|shared| (LABEL_NETWORK.to_owned(), shared.holder.clone())));
+    let first = layout.dir.join(FIRST_FILE);
+    let first = (spec.isolation == Isolation::Full && first.exists()).then_some(first);
     RunOrder {
+        first,
         image: image.to_owned(),
         name: format!("neap-{}-{}-{attempt}", node.config.installation, node.config.node),
         command: launch.command.clone(),
         env,
         cwd: launch.cwd.clone(),
-        mounts: vec![
-            (layout.work.clone(), Path::new(JOBS_PLACE).join(&spec.job_name), false),
-            (layout.tmp.clone(), "/tmp".into(), false),
-        ],
+        mounts,
+        hostname: network.is_some().then(hostname),
+        network,
         user: Some(user),
-        labels: labels(node, Some(attempt)),
+        labels,
         cpus_milli: launch.limits.cpus_milli,
         memory_mb: launch.limits.memory_mb,
         processes: launch.limits.processes,
@@ -101,6 +132,91 @@ pub(crate) fn order(
         process: process_file(layout),
         mark,
     }
+}
+
+/// The network that a container gets in place of the machine's. If it gets none, why that is so; empty: it is not
+/// isolated.
+pub(crate) fn own_network(
+    node: &Node,
+    (attempt, spec): (AttemptRef, &AttemptSpec),
+    engine: &Engine,
+) -> Result<OwnNetwork, String> {
+    if spec.isolation == Isolation::Off {
+        return Err(String::new());
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Err("Neap does not run as root here".into());
+    }
+    if engine.rootless {
+        return Err(format!("{} runs as an ordinary user", engine.name));
+    }
+    let place = node.network.place.clone();
+    let several = spec.ranks.as_ref().is_some_and(|ranks| ranks.addresses.len() > 1);
+    let shared = several.then(|| {
+        let attempt = attempt.to_string().replace('.', "-");
+        SharedWith::new(Place::new(&node.config.installation), &node.config.installation, &attempt)
+    });
+    Ok(OwnNetwork { place, relay: node.network.relay.clone(), shared })
+}
+
+/// What is said at the beginning of the log about the network of a container.
+fn network_lines(node: &Node, own: &Result<OwnNetwork, String>) -> Option<String> {
+    match own {
+        Ok(OwnNetwork { place: Some(_), .. }) => None,
+        Ok(OwnNetwork { place: None, .. }) => Some(format!(
+            "[neap] The container has no way out but to the Neap server and to names. {}\n",
+            node.network.missing.join(" ")
+        )),
+        Err(why) if why.is_empty() => None,
+        Err(why) => Some(format!(
+            "[neap] The container shares this machine's network, with its loopback and own addresses: {why}.\n"
+        )),
+    }
+}
+
+/// Writes what the container begins with and what it sees of its network, and says what it lacks.
+pub(crate) fn prepare(
+    node: &Node,
+    attempt: (AttemptRef, &AttemptSpec),
+    layout: &Layout,
+    engine: &Engine,
+    launch: &mut Launch,
+) -> io::Result<()> {
+    let own = own_network(node, attempt, engine);
+    if let Some(line) = network_lines(node, &own) {
+        layout.say(&line)?;
+        launch.head_bytes = layout.said().head_bytes;
+    }
+    if let Some(program) = first_program().filter(|_| attempt.1.isolation == Isolation::Full) {
+        layout.own.write(FIRST_FILE, 0o755, &program)?;
+    }
+    if let Ok(own) = own {
+        layout.own.write(RESOLV_CONF_FILE, 0o644, own.relay.resolv_conf().as_bytes())?;
+        let hosts = format!("{HOSTS}127.0.0.1 {}\n{}", hostname(), own.relay.hosts());
+        layout.own.write(HOSTS_FILE, 0o644, hosts.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Of the machine, as jobs without a container see it too.
+fn hostname() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
+    if name.is_empty() || name.len() > HOSTNAME_MAX || !name.chars().all(is_name) {
+        "neap".into()
+    } else {
+        name
+    }
+}
+
+/// Limits that no argument of the job changes.
+fn hard_limits(launch: &Launch) -> Vec<(String, i64, i64)> {
+    let mut limits = vec![("core".to_owned(), CORE_BYTES, CORE_BYTES)];
+    if let Some(most) = launch.limits.file_bytes_max {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        limits.push(("fsize".to_owned(), most, most));
+    }
+    limits
 }
 
 /// Engines set limits of their own that not every machine can give; this process's are certainly there.

@@ -5,10 +5,11 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddrV4;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
-use neap_sandbox::Attempt;
 use neap_sandbox::net::{self, Place, SharedNetwork};
+use neap_sandbox::{Attempt, Detached, is_alive};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::boot_log;
@@ -99,6 +100,20 @@ impl Door {
         self.0.send((address, answer)).map_err(|_| over())?;
         wait.await.map_err(|_| over())?
     }
+}
+
+/// Answers a wish in the network of a container, whose first process is written down in `process`.
+pub(crate) fn enter(process: &Path, (address, answer): Wish) {
+    let connect = || {
+        let first: Detached = serde_json::from_slice(&std::fs::read(process)?)?;
+        let namespace = net::namespace_of(first.pid)?;
+        // Its number may be another process's by now.
+        if !is_alive(first) {
+            return Err(io::Error::new(io::ErrorKind::NotConnected, "the container has ended"));
+        }
+        net::connect_in(namespace.as_fd(), address.into())
+    };
+    let _ = answer.send(connect());
 }
 
 /// What the agent does for one running attempt: it serves inside, and passes connections on.

@@ -13,6 +13,7 @@ mod confine;
 mod core_dumps;
 mod direct;
 mod file_user;
+mod first_program;
 mod gpu;
 mod landlock;
 mod launch;
@@ -35,6 +36,7 @@ mod writers;
 pub use cgroup::{CgroupVersion, NodeCgroup};
 pub use core_dumps::forbid_core_dumps;
 pub use file_user::with_file_user;
+pub use first_program::first_program;
 pub use gpu::{GPUS_MAX, Gpu, GpuUse, Gpus, Nvml, VISIBLE, device_files, emulated, gpus};
 pub use launch::{
     AttemptLimits, Bind, Event, ExitRecord, JOBS_PLACE, Launch, Outcome, PROCESSES_MAX, TIMEOUT_GRACE_MS,

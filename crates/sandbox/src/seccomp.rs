@@ -204,6 +204,12 @@ impl Filter {
         Self(all)
     }
 
+    /// As the kernel reads it.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let words = self.0.iter().map(|now| (now.code.to_ne_bytes(), [now.jt, now.jf], now.k.to_ne_bytes()));
+        words.flat_map(|(code, jumps, k)| code.into_iter().chain(jumps).chain(k)).collect()
+    }
+
     /// For this process and all that it starts, for ever. It must have given up new privileges.
     pub(crate) fn enter(&self) -> io::Result<()> {
         sys::seccomp_enter(&self.0)

@@ -13,16 +13,18 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bollard::Docker;
 use bollard::container::AttachContainerResults;
 use bollard::errors::Error as EngineError;
 use bollard::models::{
-    ContainerCreateBody, DeviceRequest, HostConfig, HostConfigLogConfig, Mount, MountType, ResourcesUlimits,
+    ContainerCreateBody, DeviceRequest, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
+    MountType, ResourcesUlimits,
 };
 use bollard::query_parameters::{
     AttachContainerOptions, BuildImageOptions, CreateContainerOptions, CreateImageOptions,
@@ -30,17 +32,23 @@ use bollard::query_parameters::{
 };
 use bytes::Bytes;
 use futures_util::StreamExt;
-use neap_sandbox::Detached;
+use neap_sandbox::net::{self, namespace_of};
+use neap_sandbox::{Detached, is_alive};
 use tokio::io::AsyncWriteExt;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::engine::{Engine, EngineKind, with_tag};
 use super::limits::{ARCHIVE_PIECE_BYTES, BUILD_MS_MAX, CONTEXT_BYTES_MAX, END_ROUND_MS, UNREADABLE_MAX};
-use super::order::{Answer, ImageOrder, Order, RunOrder, Step};
+use super::order::{Answer, ImageOrder, Order, OwnNetwork, RunOrder, SharedWith, Step};
+use super::shared;
+use crate::relay::Serving;
 
 /// How often, and how many times, a container's first process is looked at for its mark.
 const MARK_LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(10);
 const MARK_LOOKS_MAX: u32 = 500;
+
+/// Where a container sees the program that its first process is started by.
+pub(super) const FIRST_PLACE: &str = "/.neap-first";
 
 /// The first process of a container. It begins when told to, passes a polite end on to all processes of the container,
 /// and ends with the command; the kernel then ends the others.
@@ -219,7 +227,7 @@ fn pack(folder: &Path) -> std::io::Result<Vec<u8>> {
 }
 
 /// What the engine said, without the library's words around it.
-fn plain(error: &EngineError) -> String {
+pub(super) fn plain(error: &EngineError) -> String {
     match error {
         EngineError::DockerResponseServerError { message, .. } => message.trim().to_owned(),
         EngineError::DockerStreamError { error } => error.trim().to_owned(),
@@ -243,20 +251,47 @@ impl<'a> Container<'a> {
         };
         let options =
             CreateContainerOptions { name: Some(order.name.clone()), ..CreateContainerOptions::default() };
-        let made = match engine.api.create_container(Some(options), body(order)).await {
+        let mut body = body(order);
+        let shared = order.network.as_ref().and_then(|network| network.shared.as_ref());
+        // Held until this container has its network: whoever leaves meanwhile must not take it along.
+        let joining = match shared {
+            Some(shared) => match shared::join(engine, order, shared).await {
+                Ok(lock) => {
+                    if let Some(host) = &mut body.host_config {
+                        host.network_mode = Some(format!("container:{}", shared.holder));
+                    }
+                    // It is the holder's.
+                    body.hostname = None;
+                    Some(lock)
+                }
+                Err(message) => return Answer::Lost { message },
+            },
+            None => None,
+        };
+        let made = match engine.api.create_container(Some(options), body).await {
             Ok(made) => made,
-            Err(e) => return Answer::Failed { message: format!("making the container: {}", plain(&e)) },
+            Err(e) => {
+                drop(joining);
+                leave(engine, shared).await;
+                return Answer::Failed { message: format!("making the container: {}", plain(&e)) };
+            }
         };
         let container = Self { api: &engine.api, order, id: made.id };
-        let answer = container.start_and_follow(engine, &mut terminate).await;
+        let answer = container.start_and_follow(engine, joining, &mut terminate).await;
         let options = RemoveContainerOptions { force: true, v: true, link: false };
         if let Err(e) = container.api.remove_container(&container.id, Some(options)).await {
             say(format!("[neap] The container was not removed: {}\n", plain(&e)).as_bytes());
         }
+        leave(engine, shared).await;
         answer
     }
 
-    async fn start_and_follow(&self, engine: &Engine, terminate: &mut Signal) -> Answer {
+    async fn start_and_follow(
+        &self,
+        engine: &Engine,
+        joining: Option<File>,
+        terminate: &mut Signal,
+    ) -> Answer {
         let failed =
             |what: &str, e: &EngineError| Answer::Failed { message: format!("{what}: {}", plain(e)) };
         let options = AttachContainerOptions {
@@ -273,9 +308,15 @@ impl<'a> Container<'a> {
         if let Err(e) = self.api.start_container(&self.id, None).await {
             return failed("starting the container", &e);
         }
-        if let Err(message) = self.write_down(engine).await {
-            return Answer::Failed { message };
-        }
+        drop(joining);
+        let first = match self.write_down(engine).await {
+            Ok(first) => first,
+            Err(message) => return Answer::Failed { message },
+        };
+        let _serving = match self.order.network.as_ref().map(|network| connect(network, first)).transpose() {
+            Ok(serving) => serving,
+            Err(e) => return Answer::Lost { message: format!("connecting the container's network: {e}") },
+        };
         let told = async {
             attached.input.write_all(b"go\n").await?;
             attached.input.flush().await
@@ -288,7 +329,7 @@ impl<'a> Container<'a> {
     }
 
     /// Writes down the first process, after making sure that it is a process of this machine and this container.
-    async fn write_down(&self, engine: &Engine) -> Result<(), String> {
+    async fn write_down(&self, engine: &Engine) -> Result<Detached, String> {
         let state = self.api.inspect_container(&self.id, None).await.map_err(|e| plain(&e))?.state;
         let pid = state
             .and_then(|state| state.pid)
@@ -310,8 +351,10 @@ impl<'a> Container<'a> {
         let start_time = start_time.ok_or_else(|| {
             format!("the processes of {} are not this machine's, so that Neap could not end them; use an engine that runs here", engine.name)
         })?;
-        write_private(&self.order.process, &Detached { pid, start_time })
-            .map_err(|e| format!("writing {}: {e}", self.order.process.display()))
+        let first = Detached { pid, start_time };
+        write_private(&self.order.process, &first)
+            .map_err(|e| format!("writing {}: {e}", self.order.process.display()))?;
+        Ok(first)
     }
 
     /// Passes the output on until it ends; a polite end is passed on to the container.
@@ -365,14 +408,41 @@ impl<'a> Container<'a> {
     }
 }
 
-fn body(order: &RunOrder) -> ContainerCreateBody {
+async fn leave(engine: &Engine, shared: Option<&SharedWith>) {
+    if let Some(shared) = shared
+        && let Err(e) = shared::leave(engine, shared, true).await
+    {
+        say(format!("[neap] {e}\n").as_bytes());
+    }
+}
+
+/// Gives a container without a network its way out, and what the agent serves inside. It lasts as long as what comes back.
+fn connect(network: &OwnNetwork, first: Detached) -> io::Result<Serving> {
+    let namespace = namespace_of(first.pid)?;
+    if !is_alive(first) {
+        return Err(io::Error::other("the container has ended"));
+    }
+    if net::is_own(namespace.as_fd())? {
+        return Err(io::Error::other("the engine gave the container this machine's network"));
+    }
+    let listeners = network.relay.listeners();
+    let sockets = match &network.place {
+        Some(place) if network.shared.is_none() => net::adopt(place, namespace.as_fd(), &listeners)?.1,
+        Some(_) | None => net::adopt_without_router(namespace.as_fd(), &listeners)?,
+    };
+    network.relay.serve(sockets)
+}
+
+pub(super) fn body(order: &RunOrder) -> ContainerCreateBody {
     let positive = |n: u64| i64::try_from(n).ok().filter(|n| *n > 0);
     let memory = positive(order.memory_mb.saturating_mul(1024 * 1024));
-    let mounts = order.mounts.iter().map(|(from, to, read_only)| Mount {
+    let first = order.first.iter().map(|first| (first.clone(), PathBuf::from(FIRST_PLACE), true));
+    let begin = order.first.iter().map(|_| FIRST_PLACE).collect::<Vec<_>>();
+    let mounts = order.mounts.iter().cloned().chain(first).map(|(from, to, read_only)| Mount {
         typ: Some(MountType::BIND),
         source: Some(from.display().to_string()),
         target: Some(to.display().to_string()),
-        read_only: Some(*read_only),
+        read_only: Some(read_only),
         ..Mount::default()
     });
     let ulimits = order.ulimits.iter().map(|(name, soft, hard)| ResourcesUlimits {
@@ -387,7 +457,10 @@ fn body(order: &RunOrder) -> ContainerCreateBody {
     };
     ContainerCreateBody {
         image: Some(order.image.clone()),
-        entrypoint: Some(["/bin/sh", "-c", FIRST, "neap"].map(str::to_owned).into()),
+        hostname: order.hostname.clone(),
+        entrypoint: Some(
+            begin.into_iter().chain(["/bin/sh", "-c", FIRST, "neap"]).map(str::to_owned).collect(),
+        ),
         cmd: Some(vec![order.command.clone()]),
         env: Some(order.env.iter().map(|(name, value)| format!("{name}={value}")).collect()),
         working_dir: Some(order.cwd.display().to_string()),
@@ -400,7 +473,9 @@ fn body(order: &RunOrder) -> ContainerCreateBody {
         stdin_once: Some(true),
         host_config: Some(HostConfig {
             mounts: Some(mounts.collect()),
-            network_mode: Some("host".to_owned()),
+            network_mode: Some(if order.network.is_some() { "none" } else { "host" }.to_owned()),
+            ipc_mode: Some("private".to_owned()),
+            cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
             cap_drop: Some(vec!["ALL".to_owned()]),
             security_opt: Some(vec!["no-new-privileges".to_owned()]),
             memory,

@@ -17,11 +17,16 @@ use bollard::{API_DEFAULT_VERSION, Docker};
 use serde::{Deserialize, Serialize};
 
 use super::limits::{END_ROUND_MS, ENGINE_ANSWER_S_MAX, REMOVALS_MAX, UNREADABLE_MAX};
+use super::shared;
 
 /// Labels of every container that Neap makes.
 pub(crate) const LABEL_INSTALLATION: &str = "neap.installation";
 pub(crate) const LABEL_NODE: &str = "neap.node";
 pub(crate) const LABEL_ATTEMPT: &str = "neap.attempt";
+/// It does nothing but hold the network of this attempt's containers.
+pub(crate) const LABEL_HOLDS: &str = "neap.holds";
+/// Which network it shares with others.
+pub(crate) const LABEL_NETWORK: &str = "neap.network";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -166,8 +171,9 @@ impl Engine {
                 other => other.map_err(failed)?,
             };
             found.retain(|container| {
-                let node = container.labels.as_ref().and_then(|labels| labels.get(LABEL_NODE));
-                !node.is_some_and(|node| keep(node))
+                let label = |name| container.labels.as_ref().and_then(|labels| labels.get(name));
+                // Those that hold a network are nobody's; they go after the last one that has it.
+                !label(LABEL_NODE).is_some_and(|node| keep(node)) && label(LABEL_HOLDS).is_none()
             });
             if found.is_empty() {
                 break;
@@ -184,6 +190,9 @@ impl Engine {
                     Err(e) => return Err(failed(e)),
                 }
             }
+        }
+        if let Some((_, installation)) = labels.iter().find(|(name, _)| name == LABEL_INSTALLATION) {
+            shared::sweep(self, installation).await;
         }
         Ok(removed)
     }

@@ -13,6 +13,7 @@ pub(crate) mod order;
 pub(crate) mod provide;
 mod removal;
 mod seal;
+pub(crate) mod shared;
 mod venv;
 
 pub(crate) use limits::ENGINE_KNOWN_MS;

@@ -5,9 +5,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use neap_sandbox::NODE_MARK;
+use neap_sandbox::net::Place;
 use serde::{Deserialize, Serialize};
 
 use super::installing;
+use crate::relay::Relay;
 
 /// What is to be done. It may hold the job's secrets, so the file is private.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -37,6 +39,11 @@ pub(crate) enum ImageOrder {
 pub(crate) struct RunOrder {
     pub image: String,
     pub name: String,
+    pub hostname: Option<String>,
+    /// What the first process is started by, where there is such a program.
+    pub first: Option<PathBuf>,
+    /// Absent: the machine's.
+    pub network: Option<OwnNetwork>,
     pub command: String,
     pub env: Vec<(String, String)>,
     pub cwd: PathBuf,
@@ -58,6 +65,27 @@ pub(crate) struct RunOrder {
     pub process: PathBuf,
     /// `NAME=value` that the first process must carry: by it is known that the engine's processes are this machine's.
     pub mark: String,
+}
+
+/// What the driver connects a container with, before its command begins.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct OwnNetwork {
+    /// The way out; absent: there is none.
+    pub place: Option<Place>,
+    pub relay: Relay,
+    /// The other containers of the attempt have the same.
+    pub shared: Option<SharedWith>,
+}
+
+/// A network that several containers have. One that does nothing holds it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SharedWith {
+    /// Where its lock is.
+    pub place: Place,
+    /// The attempt, as its lock names it.
+    pub attempt: String,
+    /// The container that holds it, and the value of its label and of theirs.
+    pub holder: String,
 }
 
 /// What came of it.
@@ -92,6 +120,12 @@ pub(crate) struct EngineFiles {
     pub answer: PathBuf,
     pub process: PathBuf,
 }
+
+/// The container's `/etc/resolv.conf` and `/etc/hosts`, in the attempt's folder.
+pub(crate) const RESOLV_CONF_FILE: &str = "container.resolv.conf";
+/// The program that the first process is started by.
+pub(crate) const FIRST_FILE: &str = "container.first";
+pub(crate) const HOSTS_FILE: &str = "container.hosts";
 
 impl EngineFiles {
     pub(crate) fn new(dir: &Path) -> Self {

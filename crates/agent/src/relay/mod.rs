@@ -22,6 +22,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use neap_sandbox::net::ListenSpec;
+use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 
@@ -33,7 +34,7 @@ const RESOLVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0,
 const FIRST_NAMED: u8 = 54;
 
 /// What an attempt gets, worked out before it starts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Relay {
     /// The server first.
     forwards: Vec<Forward>,
@@ -45,7 +46,7 @@ pub(crate) struct Relay {
 }
 
 /// A place outside that has an address inside.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Forward {
     inside: SocketAddr,
     outside: String,

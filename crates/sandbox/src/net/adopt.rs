@@ -3,11 +3,11 @@
 
 use std::fs::File;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::attach::Attacher;
-use super::listeners::{ListenSpec, open_listeners};
+use super::attach::{Attacher, loopback_only};
+use super::listeners::{ListenSpec, connect_inside, open_listeners};
 use super::namespace;
 use super::place::Place;
 
@@ -24,12 +24,38 @@ pub fn adopt(
     namespace: BorrowedFd<'_>,
     listeners: &ListenSpec,
 ) -> io::Result<(Ipv4Addr, Vec<OwnedFd>)> {
+    apart(|| {
+        let address = Attacher::open(place)?.attach(namespace.as_fd())?;
+        let sockets = namespace::inside(namespace, || open_listeners(listeners))?;
+        Ok((address, sockets))
+    })
+}
+
+/// The same for a namespace that gets no way out, or has it already: brings up its loopback and opens sockets in it.
+pub fn adopt_without_router(namespace: BorrowedFd<'_>, listeners: &ListenSpec) -> io::Result<Vec<OwnedFd>> {
+    apart(|| {
+        namespace::inside(namespace, || {
+            loopback_only()?;
+            open_listeners(listeners)
+        })
+    })
+}
+
+/// [`connect_inside`] for a namespace that the caller is not in. Root only.
+pub fn connect_in(namespace: BorrowedFd<'_>, address: SocketAddr) -> io::Result<OwnedFd> {
+    apart(|| namespace::inside(namespace, || connect_inside(address)))
+}
+
+/// Whether this is the namespace that the caller is in.
+pub fn is_own(namespace: BorrowedFd<'_>) -> io::Result<bool> {
+    let (theirs, ours) = (rustix::fs::fstat(namespace)?, rustix::fs::fstat(namespace::present()?)?);
+    Ok((theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino))
+}
+
+/// Does work that changes namespaces on a thread of its own.
+fn apart<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
-        let adopting = scope.spawn(|| {
-            let address = Attacher::open(place)?.attach(namespace.as_fd())?;
-            let sockets = namespace::inside(namespace.as_fd(), || open_listeners(listeners))?;
-            Ok((address, sockets))
-        });
-        adopting.join().unwrap_or_else(|_| Err(io::Error::other("connecting the container failed")))
+        let failed = || io::Error::other("the thread that enters the container's network ended early");
+        scope.spawn(work).join().unwrap_or_else(|_| Err(failed()))
     })
 }

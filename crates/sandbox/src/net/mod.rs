@@ -43,7 +43,7 @@ mod ranks;
 mod router;
 mod rules;
 
-pub use adopt::{adopt, namespace_of};
+pub use adopt::{adopt, adopt_without_router, connect_in, is_own, namespace_of};
 pub use attach::{Attacher, loopback_only};
 pub use guard::guard;
 pub use limits::{CONNECTIONS_PER_JOB_MAX, JOB_INTERFACE, LISTENERS_MAX, SUBNET_BITS};

@@ -15,7 +15,7 @@ const RUN_DIR: &str = "/run/neap";
 const RECORD_FILE: &str = "network.json";
 
 /// Where an installation's network is written down, and what its parts are called.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Place {
     run_dir: PathBuf,
     installation: String,
@@ -78,6 +78,16 @@ impl Place {
     /// Held by whoever changes this installation's network, until dropped.
     pub(crate) fn lock(&self) -> io::Result<File> {
         lock_file(&self.dir().join("lock"), FlockOperation::LockExclusive)
+    }
+
+    /// Held while containers of an attempt that share a network are made or removed. With `patient`, waits for it.
+    /// Only letters, digits, `-` and `_` in `attempt`.
+    pub fn lock_containers(&self, attempt: &str, patient: bool) -> io::Result<File> {
+        let operation =
+            if patient { FlockOperation::LockExclusive } else { FlockOperation::NonBlockingLockExclusive };
+        // There may be no router that has made it.
+        self.create()?;
+        lock_file(&self.ranks_dir().join(format!("{attempt}-containers.lock")), operation)
     }
 
     /// Held while a subnet is chosen: installations must not choose the same.

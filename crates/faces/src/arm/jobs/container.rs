@@ -77,7 +77,9 @@ fn safe_args(words: &[String], notes: &mut Vec<String>) -> (Vec<String>, Vec<Str
             }
             "--network" | "--net" => {
                 let network = value();
-                if network != "host" {
+                if network == "host" {
+                    notes.push("docker_args --network host has no effect: a container has the job's own network where Neap can give it one.".into());
+                } else {
                     refused.push(format!("{name} {network}"));
                 }
             }
@@ -169,7 +171,7 @@ mod tests {
         let (kept, refused) = safe_args(&words, &mut notes);
         assert_eq!(kept, ["--shm-size=4294967296", "--ulimit=memlock=-1", "--env=A=b", "--env=C=d=e"]);
         assert_eq!(refused, ["--privileged", "-v", "/:/host", "--network bridge"]);
-        assert_eq!(notes.len(), 1);
+        assert_eq!(notes.len(), 2);
     }
 
     #[test]

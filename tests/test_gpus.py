@@ -12,7 +12,7 @@ import neapserver
 import pytest
 import yaml
 
-from neapserver import SHARED_FOLDER, Server, new_home, remove, share, unique, wait_until
+from neapserver import SHARED_FOLDER, Server, new_home, remove, unique, wait_until
 
 ONE, TWO, FOUR = "STANDARD_NC24ADS_A100_V4", "STANDARD_NC48ADS_A100_V4", "STANDARD_NC96ADS_A100_V4"
 SAY = 'echo "sees <$CUDA_VISIBLE_DEVICES> <$NVIDIA_VISIBLE_DEVICES>"'
@@ -23,7 +23,7 @@ no_gpu_here = pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="this mac
 def pretending(mark):
     """A server that pretends to have four GPUs."""
     running = Server(new_home("gpus"))
-    share(running.home)
+    neapserver.share(running.home)
     running.up(extra=("--emulate-gpus", "4"))
     yield running
     running.down()
@@ -194,6 +194,7 @@ def seeming(mark):
                 neapserver.BINARY = real
 
     running = Seeming(new_home("seeming"))
+    neapserver.share(running.home)
     running.up()
     yield running
     running.down()

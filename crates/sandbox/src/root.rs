@@ -284,7 +284,8 @@ fn gpu_devices() -> Vec<String> {
     let mut found: Vec<String> = names
         .filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
-            let kind = entry.file_type().ok()?;
+            // What is mounted there counts, not the entry of the folder.
+            let kind = fs::metadata(entry.path()).ok()?.file_type();
             let device = kind.is_char_device()
                 && (name.starts_with(GPU_PREFIX) || GPU_DEVICES.contains(&name.as_str()));
             (device || kind.is_dir() && GPU_DEVICES.contains(&name.as_str())).then_some(name)

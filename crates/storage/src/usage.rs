@@ -198,6 +198,9 @@ pub(crate) fn mb(bytes: u64) -> String {
     format!("{}.{} MB", tenths / 10, tenths % 10)
 }
 
+/// See `names.rs`.
+const PROPERTIES_ENDING: &[u8] = b"@m";
+
 fn folders_in(folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(Error::io("list", folder))? {
@@ -211,7 +214,7 @@ fn folders_in(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The bytes of all files below a folder. Links are not followed.
+/// The bytes of all files below a folder, those that hold a blob's properties aside. Links are not followed.
 pub(crate) fn tree_bytes(folder: &Path) -> Result<u64> {
     let mut bytes: u64 = 0;
     let mut folders = vec![folder.to_owned()];
@@ -227,7 +230,7 @@ pub(crate) fn tree_bytes(folder: &Path) -> Result<u64> {
             let Ok(found) = entry.metadata() else { continue };
             if found.is_dir() {
                 folders.push(entry.path());
-            } else {
+            } else if !entry.file_name().as_encoded_bytes().ends_with(PROPERTIES_ENDING) {
                 bytes = bytes.saturating_add(found.len());
             }
         }

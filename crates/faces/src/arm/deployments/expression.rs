@@ -236,23 +236,23 @@ mod tests {
 
     #[test]
     fn what_grows_without_end_is_refused_at_its_field() {
-        let doubling = |lines: usize, bytes: usize| {
+        let growing = |lines: usize, bytes: usize, copies: usize| {
             let mut map = Map::new();
             map.insert("v0".into(), json!("x".repeat(bytes)));
             for line in 1..lines {
                 let above = line - 1;
                 map.insert(
                     format!("v{line}"),
-                    json!(format!("[concat(variables('v{above}'), variables('v{above}'))]")),
+                    json!(format!("[concat({}'')]", format!("variables('v{above}'),").repeat(copies))),
                 );
             }
             map
         };
         let big = "a".repeat(2_000_000);
         for (variables, text, expect) in [
-            (doubling(60, 100), "[variables('v40')]".to_owned(), "nested"),
-            (doubling(60, 0), "[variables('v24')]".to_owned(), "steps"),
-            (doubling(60, 100), "[variables('v16')]".to_owned(), "bytes"),
+            (growing(60, 100, 2), "[variables('v40')]".to_owned(), "nested"),
+            (growing(60, 0, 8), "[variables('v6')]".to_owned(), "steps"),
+            (growing(60, 100_000, 8), "[variables('v4')]".to_owned(), "bytes"),
             (Map::new(), format!("[replace('{0}', 'a', '{0}')]", "a".repeat(5_000)), "bytes"),
             (Map::new(), format!("[replace('{0}', '', '{0}')]", "a".repeat(5_000)), "bytes"),
             (Map::new(), format!("[format('{}', '{}')]", "{0}".repeat(5_000), "a".repeat(5_000)), "bytes"),

@@ -79,8 +79,18 @@ def new_home(name):
     return Path(tempfile.mkdtemp(prefix=f"neap-{name}-"))
 
 
-# Where jobs of servers that `share` was called for may write, and tests may look. Below /tmp each job has a folder of its own.
-SHARED_FOLDER = ROOT / "target" / "shared-with-jobs"
+def shared_folder():
+    """Where jobs of servers that `share` was called for may write, and tests may look: none of the places that each job has for
+    itself, nor one of the system's."""
+    taken = tuple(f"/{name}/" for name in "tmp var/tmp run proc dev sys mnt/azureml usr etc opt bin sbin lib lib64 nix".split())
+    places = [ROOT / "target", Path("/srv"), Path.home() / ".cache"]
+    for place in places:
+        if not f"{place}/".startswith(taken) and (os.access(place, os.W_OK) or os.access(place.parent, os.W_OK)):
+            return place / "neap-shared-with-jobs"
+    raise RuntimeError(f"no folder to share with jobs; looked at {places}")
+
+
+SHARED_FOLDER = shared_folder()
 
 
 def share(home):

@@ -66,7 +66,7 @@ fn substitute(text: &str, places: &Places, out: &mut String, unknown: &mut Vec<S
         };
         match value {
             Some(Some(value)) if out.len().saturating_add(value.len()) > COMMAND_BYTES_MAX => {
-                // Too long already, which is told at the end.
+                // Already too long; the error is reported at the end.
                 out.push_str(&" ".repeat(COMMAND_BYTES_MAX.saturating_sub(out.len()) + 1));
                 return;
             }

@@ -159,7 +159,7 @@ pub(crate) fn own_network(
     Ok(OwnNetwork { place, relay: node.network.relay.clone(), shared })
 }
 
-/// What is said at the beginning of the log about the network of a container.
+/// The first line of the log about a container's network.
 fn network_lines(node: &Node, own: &Result<OwnNetwork, String>) -> Option<String> {
     match own {
         Ok(OwnNetwork { place: Some(_), .. }) => None,

@@ -143,7 +143,7 @@ impl Folders {
         self.delete(folder);
     }
 
-    /// Takes back the folder of a build, of which no spares are kept.
+    /// Deletes the folder of a build. No spares are kept for builds.
     pub(crate) fn delete(&self, folder: Folder) {
         let dir = folder.dir.clone();
         drop(folder);

@@ -1,6 +1,6 @@
 //! The network of this node's attempts: how they get out, and what the agent serves inside.
 //!
-//! Set up before the spawner is forked, since its supervisors are connected as they are made.
+//! Set it up before the spawner is forked: the spawner connects each supervisor as it makes it.
 
 use std::collections::VecDeque;
 use std::io;

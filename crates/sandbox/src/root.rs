@@ -311,7 +311,7 @@ fn close(device: &Path) -> io::Result<()> {
     sys::move_mount(&tree, &path_text(device)?)
 }
 
-/// A file of ours in the place of the machine's in `/etc`, where the machine has one.
+/// Mounts a file written by Neap over the machine's file of that name in `/etc`.
 fn own_file(at: &Path, name: &str, content: &str) -> io::Result<()> {
     let own = at.join(OWN_FILES).join(name);
     let mut options = fs::OpenOptions::new();

@@ -12,7 +12,7 @@ use crate::sys;
 pub(crate) enum Answer {
     /// "Operation not permitted".
     Refused,
-    /// "Function not implemented": programs have another way, and take it when they hear this.
+    /// `ENOSYS`. Programs then fall back to an older call.
     Absent,
     /// "Operation not supported": as on file systems that cannot do it.
     Unsupported,

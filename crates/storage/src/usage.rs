@@ -226,7 +226,7 @@ pub(crate) fn tree_bytes(folder: &Path) -> Result<u64> {
         };
         for entry in entries {
             let entry = entry.map_err(Error::io("list", &folder))?;
-            // What went meanwhile takes nothing.
+            // A file that was deleted meanwhile takes no space.
             let Ok(found) = entry.metadata() else { continue };
             if found.is_dir() {
                 folders.push(entry.path());

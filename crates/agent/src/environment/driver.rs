@@ -253,7 +253,7 @@ impl<'a> Container<'a> {
             CreateContainerOptions { name: Some(order.name.clone()), ..CreateContainerOptions::default() };
         let mut body = body(order);
         let shared = order.network.as_ref().and_then(|network| network.shared.as_ref());
-        // Held until this container has its network: whoever leaves meanwhile must not take it along.
+        // Held until this container has joined, so that a rank that leaves does not remove the network.
         let joining = match shared {
             Some(shared) => match shared::join(engine, order, shared).await {
                 Ok(lock) => {

@@ -93,7 +93,7 @@ fn replace_by_copy(here: BorrowedFd<'_>, name: &CStr, from: OwnedFd, mode: u32) 
     Ok(rustix::fs::renameat(here, COPY, here, name)?)
 }
 
-/// Owner first: whoever owns a file may change its mode back.
+/// Changes the owner first, because an owner may change the mode back.
 fn take(file: impl AsFd, mode: u32) -> io::Result<()> {
     rustix::fs::fchown(&file, Some(Uid::ROOT), Some(Gid::ROOT))?;
     // Readable for all: jobs run as users of their own.
